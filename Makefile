@@ -1,0 +1,52 @@
+# Each goal does all the set-up it needs, from a fresh clone: it makes .venv in the checkout, installs, compiles and runs.
+# Needs Python >= 3.11, gcc and a JDK >= 17 on the path.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SETUP := $(VENV)/.installed
+SOURCES := setup.py setup.cfg pyproject.toml $(wildcard sparkps/kernels/*.pyx sparkps/kernels/*.pxd)
+
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+# Python itself warns of pandas and numpy through pyspark's own imports only; ours are errors in the tests.
+unexport SPARK_HOME
+
+.PHONY: demo test lint bench docs clean setup fast spark
+
+setup: $(SETUP)
+
+$(SETUP): $(SOURCES) tests/constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python >= 3.11 is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	@command -v gcc >/dev/null || { echo "gcc is needed to compile the kernels"; exit 1; }
+	@command -v java >/dev/null || { echo "a JDK (17 or newer) is needed to run Spark"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c tests/constraints.txt "setuptools>=68" "Cython>=3.0.10" wheel
+	$(BIN)/python -m pip install -q -c tests/constraints.txt --no-build-isolation -e ".[dev]"
+	touch $(SETUP)
+
+# Trains sparse logistic regression on a9a with two servers, prints its test scores, and says where the model is.
+demo: $(SETUP)
+	$(BIN)/python jobs/logistic_regression.py --train jobs/data/a9a/a9a_train.libsvm.gz \
+	    --test jobs/data/a9a/a9a_test01.libsvm.gz --model build/a9a.model --overwrite --servers 2
+
+test: lint fast spark
+
+# The tests that need no JVM, with the examples in docstrings.
+fast: $(SETUP)
+	$(BIN)/python -m pytest -q -m "not spark" tests
+	$(BIN)/python -m pytest -q --doctest-modules --doctest-glob='*.pyi' -p no:cacheprovider sparkps --ignore=sparkps/ml --ignore=sparkps/spark
+
+spark: $(SETUP)
+	$(BIN)/python -m pytest -q -m spark tests
+
+lint: $(SETUP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --config setup.cfg
+
+bench: $(SETUP)
+	$(BIN)/python jobs/bench/push_pull.py
+
+clean:
+	rm -rf build $(VENV) sparkps/kernels/*.so sparkps/kernels/*.c *.egg-info
