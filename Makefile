@@ -28,7 +28,7 @@ $(SETUP): $(SOURCES) tests/constraints.txt
 # Trains sparse logistic regression on a9a with two servers, prints its test scores, and says where the model is.
 demo: $(SETUP)
 	$(BIN)/python jobs/logistic_regression.py --train jobs/data/a9a/a9a_train.libsvm.gz \
-	    --test jobs/data/a9a/a9a_test01.libsvm.gz --model build/a9a.model --overwrite --servers 2
+	    --test jobs/data/a9a/a9a_test01.libsvm.gz --model build/a9a.model --overwrite --servers 2 --workers 2
 
 test: lint fast spark
 

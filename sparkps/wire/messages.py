@@ -25,8 +25,8 @@ PLAIN, ORDINALS, KEYSET = 0, 1, 2
 #: Status of one slice in the reply to a write (SEMANTICS §2).
 APPLIED, DUPLICATE, GAP, LATE, NOT_MINE, REFUSED = range(6)
 
-#: Kinds of a keyed write.
-PUSH, ASSIGN = 0, 1
+#: Kinds of a keyed write. RESTORE sets whole rows, the optimizer's fields included: it has one buffer per field.
+PUSH, ASSIGN, RESTORE = 0, 1, 2
 
 #: Kinds of a function call.
 REDUCE, APPLY, CONFIGURE = 0, 1, 2
@@ -324,7 +324,8 @@ class OpenSession(Message, tag=74):
 
 
 class CloseSession(Message, tag=75):
-    """-> None, when every server refuses it. ``code``/``fields`` say why, for workers that still run."""
+    """-> the kept error of a worker, if any, as {"rank", "text", "error" (pickled), "fatal"}, else None; when every
+    server refuses the session. ``code``/``fields`` say why it ends, for workers that still run."""
 
     id: int
     session: int
@@ -470,12 +471,21 @@ class GangComplete(Message, tag=113):
 
 
 class Begin(Message, tag=114):
-    """Every rank is ready: ``clocks`` per epoch, ``rows`` of each rank; train."""
+    """Every rank is ready: ``clocks`` per epoch (0: manual), ``rows`` of each rank; train.
+
+    Start in ``epoch`` at ``clock`` (which may be later than what Granted said: with manual clocks all ranks go on
+    at the largest clock). It is sent when that clock is open, so nothing need be waited for. ``last`` are the sums of
+    the clock before; ``stop`` says that the driver has stopped the run: no epoch is left to train.
+    """
 
     session: int
     clocks: int
     rows: tuple[int, ...]
     params: dict[str, Any] = {}
+    epoch: int = 0
+    clock: int = 0
+    last: dict[str, Any] = {}
+    stop: bool = False
 
 
 class Released(Message, tag=115):
@@ -496,7 +506,7 @@ class Slowest(Message, tag=116):
 
 
 class Ended(Message, tag=117):
-    """The session is over. An empty ``code`` is a good end."""
+    """The session is over; nothing about it follows. An empty ``code`` is a good end (told to the driver only)."""
 
     session: int
     code: str = ""
@@ -516,7 +526,8 @@ class TokenGone(Message, tag=118):
 
 
 class EpochEnded(Message, tag=128):
-    """All ranks have ended ``epoch``; ``metrics`` are the sums. ``wait`` says that a Continue is expected."""
+    """All ranks have ended ``epoch``; ``metrics`` are the sums, with ``epoch`` and ``seconds``. ``wait`` says that a
+    Continue is expected. In bsp, everything below ``clock`` is sealed on all servers."""
 
     session: int
     epoch: int
@@ -543,13 +554,14 @@ class Warned(Message, tag=130):
 
 
 class ServerDown(Message, tag=131):
-    """To everyone: a server is lost, with what was in it."""
+    """To everyone: a server is lost, with what was in it: the tables that had a partition there, and their ids."""
 
     server: int
     status: str
     tail: str
     log: str
     tables: list[str]
+    ids: list[int] = []
 
 
 # coordinator -> server: commands, answered once by Done with the same op

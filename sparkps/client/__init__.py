@@ -1,0 +1,1 @@
+"""The client: table handles, workers and the training loop, over one connection per server."""

@@ -1,0 +1,449 @@
+"""The client's core: which request is in flight to which server, and what to do when something goes wrong.
+
+Pure: events and the time go in, effects come out; no socket, no thread, no clock. It knows nothing of keys and rows
+(:mod:`.split`), and of replies only what the protocol needs (:mod:`.calls` has the rest).
+
+Rules (SEMANTICS §2, §3):
+
+* One connection per server at a time, a *lane*. Requests go out in the order in which they were made, matched to
+  their replies by an id that is new for each sending, so that a late reply to an older sending is nobody's.
+* The first message is Hello; requests follow without waiting for Welcome.
+* A write stays known until it is acknowledged. When a connection is lost, a new one is opened, and everything
+  unanswered is sent again in the old order before anything new. A write that was applied comes back as a duplicate.
+* A gap says that a server lacks something older: all unacknowledged writes to it are sent again, oldest first. A gap
+  of the oldest means that the server has forgotten what it acknowledged, which nothing can mend.
+* A refused write is given up: what was chained to it is chained to what came before it, and sent again.
+* A server that does not know a vocabulary or keyset gets the same request with the keys in place of the reference.
+* What a server does not serve (it is behind in views, or we are) is asked again a little later.
+* Bytes in flight to a server are bounded (requests and the replies that they will bring); beyond, requests wait here.
+* No progress on a lane for ``timeout`` seconds fails its calls and names the server. A server that the coordinator
+  calls lost fails them at once, and every later call that needs it or a table that was on it.
+
+Not here yet: re-cutting the slices of an unacknowledged write when a partition moves to another server.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sparkps.client.calls import Mask, Request, unexpected
+from sparkps.errors import (
+    MalformedRequest,
+    PSError,
+    RequestTimeout,
+    ServerLost,
+    SessionEnded,
+    from_wire,
+)
+from sparkps.spec import ServerInfo, View
+from sparkps.wire.effects import Buffer, Connect, Disconnect, Effect, SendTo
+from sparkps.wire.frames import as_array, decode_from_server, encode
+from sparkps.wire.messages import (
+    DUPLICATE,
+    GAP,
+    LATE,
+    NOT_MINE,
+    PLAIN,
+    REFUSED,
+    VERSION,
+    Acked,
+    Hello,
+    NotMine,
+    Refused,
+    Results,
+    ServerDown,
+    UnknownRef,
+    Welcome,
+)
+
+#: Seconds before the first new connection after a lost one, and at most; it doubles in between. A local server that
+#: lives accepts at once, one that died is known to the coordinator within milliseconds.
+RETRY: Final = (0.02, 1.0)
+#: Seconds before a server is asked again for what it does not serve.
+AGAIN: Final = 0.05
+#: Seconds in which the coordinator tells why a server that cannot be reached is in no view any more.
+NEWS: Final = 2.0
+
+
+class Lane:
+    """What is on its way to one server.
+
+    Attributes
+    ----------
+    flying : dict
+        Unanswered requests by id, in the order of sending.
+    queue : deque
+        Requests that wait for room.
+    size : int
+        Bytes in flight.
+    progress : float
+        When something last came, or the first request of an idle lane was made.
+    up : bool
+        Whether there is a connection.
+    retry_at : float or None
+        When to connect again.
+    again : list
+        Requests to be sent again, at ``again_at``, because the server did not serve them.
+    """
+
+    __slots__ = ("again", "again_at", "failures", "flying", "progress", "queue", "retry_at", "server", "size", "up")
+
+    def __init__(self, server: int) -> None:
+        self.server = server
+        self.flying: dict[int, Request] = {}
+        self.queue: deque[Request] = deque()
+        self.again: list[Request] = []
+        self.again_at: float | None = None
+        self.size = 0
+        self.progress = 0.0
+        self.up = False
+        self.retry_at: float | None = None
+        self.failures = 0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.flying or self.queue or self.again)
+
+    def requests(self) -> list[Request]:
+        """All unanswered requests, oldest first."""
+        return sorted([*self.again, *self.flying.values(), *self.queue], key=_number)
+
+
+class ClientCore:
+    """See the module.
+
+    Parameters
+    ----------
+    client
+        This client's name in Hello, for the servers' logs.
+    window
+        Bytes in flight per server.
+    timeout
+        Seconds without progress after which a call fails.
+    """
+
+    def __init__(self, client: bytes = b"", *, window: int = 32 * 2**20, timeout: float = 60.0) -> None:
+        self.client = client
+        self.window = window
+        self.timeout = timeout
+        self.view = View(number=0)
+        self.lanes: dict[int, Lane] = {}
+        self.backlog = 0
+        self._servers: dict[int, ServerInfo] = {}
+        self._ids = 0
+        self._numbers = 0
+        self._read_bytes = self._written_bytes = 0
+        self._lost: dict[int, ServerLost] = {}
+        self._lost_tables: dict[int, ServerLost] = {}
+
+    # --- what the caller wants
+
+    def submit(self, requests: Sequence[Request], now: float) -> list[Effect]:
+        """Send requests, or keep them until there is room."""
+        effects: list[Effect] = []
+        for request in requests:
+            lane = self.lanes.get(request.server)
+            if lane is None or not lane.up:
+                lane = self._lane(request.server, effects, now)
+            if not lane.flying:
+                lane.progress = now
+            self._numbers += 1
+            request.number = self._numbers
+            request.call.submitted(request)
+            if lane.queue or (lane.flying and lane.size + request.cost > self.window) or not lane.up:
+                lane.queue.append(request)
+                self.backlog += 1
+            else:
+                self._send(lane, request, effects)
+        return effects
+
+    def check(self, table: int, servers: Iterable[int]) -> None:
+        """Raise :class:`~sparkps.errors.ServerLost` if a table, or a server that holds a part of it, is lost."""
+        if self._lost:
+            error = self._lost_tables.get(table)
+            if error is None:
+                error = next((self._lost[s] for s in servers if s in self._lost), None)
+            if error is not None:
+                raise ServerLost(**error.fields)
+
+    # --- what happens
+
+    def received(self, server: int, frames: Sequence[Buffer], now: float) -> list[Effect]:
+        """A message came from a server."""
+        effects: list[Effect] = []
+        lane = self.lanes.get(server)
+        if lane is None:
+            return effects
+        lane.progress = now
+        try:
+            message, buffers = decode_from_server(frames)
+        except MalformedRequest as error:
+            return self._shut(lane, error, effects)
+        number = getattr(message, "id", 0)
+        request = lane.flying.get(number)
+        if request is None:
+            if type(message) is Welcome:
+                lane.failures = 0
+            elif type(message) is Refused and number == 0:
+                return self._shut(lane, from_wire(message.code, message.fields), effects)
+            return effects
+        call = request.call
+        try:
+            if type(message) is Refused:
+                self._refused(lane, request, from_wire(message.code, message.fields), None, effects)
+            elif type(message) is UnknownRef and request.plain is not None:
+                self._unknown(lane, request, effects)
+            elif type(message) is NotMine:
+                self._later(lane, request, now)
+            elif call.write and not self._accepted(lane, request, message, buffers, now, effects):
+                pass
+            elif call.error is not None or call.answered(request, message, buffers):
+                self._drop(lane, request)
+                if call.left:
+                    call.left -= 1
+        except (PSError, ValueError, TypeError) as error:
+            self._drop(lane, request)
+            call.fail(error if isinstance(error, PSError) else MalformedRequest(reason=f"reply: {error}"))
+        if lane.queue:
+            self._pump(lane, effects)
+        return effects
+
+    def lost(self, server: int, reason: str, now: float) -> list[Effect]:
+        """The connection to a server is lost."""
+        lane = self.lanes.get(server)
+        if lane is None or not lane.up:
+            return []
+        lane.up = False
+        first, most = RETRY
+        lane.retry_at = now + min(most, first * 2**lane.failures) if lane.busy else None
+        lane.failures += 1
+        return [Disconnect(server)]
+
+    def figures(self) -> dict[str, float]:
+        """Bytes that reads and writes have moved so far, for the progress line."""
+        return {"pull_bytes": float(self._read_bytes), "push_bytes": float(self._written_bytes)}
+
+    def server_info(self, server: int) -> ServerInfo:
+        """Where a server is."""
+        return self._servers[server]
+
+    def view_changed(self, view: View) -> None:
+        """A view came; an older one than ours is ignored."""
+        if view.number >= self.view.number:
+            self.view = view
+            self._servers.update((server.id, server) for server in view.servers)
+
+    def server_down(self, message: ServerDown) -> list[Effect]:
+        """The coordinator says that a server is lost."""
+        error = ServerLost(
+            server=message.server, status=message.status, tables=", ".join(message.tables) or "(none)",
+            log=message.log, tail=message.tail,
+        )
+        self._lost[message.server] = error
+        for table in message.ids:
+            self._lost_tables[table] = error
+        lane = self.lanes.get(message.server)
+        return [] if lane is None else self._shut(lane, error, [])
+
+    def tick(self, now: float) -> list[Effect]:
+        """The time has come for something; see :meth:`deadline`."""
+        effects: list[Effect] = []
+        for lane in list(self.lanes.values()):
+            if lane.retry_at is not None and now >= lane.retry_at:
+                if now >= lane.progress + NEWS and all(s.id != lane.server for s in self.view.servers):
+                    self._shut(lane, self._unexplained(lane.server), effects)
+                    continue
+                self._connect(lane, effects)
+            if lane.again_at is not None and now >= lane.again_at and lane.up:
+                # Newer writes go behind them again, or they would be gaps.
+                again = [*lane.again, *(r for r in lane.flying.values() if r.call.write)]
+                lane.again, lane.again_at = [], None
+                self._resend(lane, effects, again)
+            if lane.busy and now >= lane.progress + self.timeout:
+                info = self._servers.get(lane.server)
+                error = RequestTimeout(
+                    what="a request", peer=f"server {lane.server}", seconds=self.timeout,
+                    log=info.log if info is not None else "its log",
+                )
+                lane.progress = now
+                self._fail(lane, error, reads_only=True)
+        return effects
+
+    def deadline(self) -> float | None:
+        """When :meth:`tick` is next needed."""
+        times = [
+            time
+            for lane in self.lanes.values()
+            for time in (lane.retry_at, lane.again_at, lane.progress + self.timeout if lane.busy else None)
+            if time is not None
+        ]
+        return min(times, default=None)
+
+    def fail_all(self, error: PSError) -> list[Effect]:
+        """End every call: the coordinator is lost, or the client is closed."""
+        effects: list[Effect] = []
+        for lane in list(self.lanes.values()):
+            self._shut(lane, error, effects)
+        return effects
+
+    def _unexplained(self, server: int) -> ServerLost:
+        """A server is in no view any more, and nobody told us why."""
+        log = self._servers[server].log
+        error = ServerLost(server=server, status="it left", tables="(unknown)", log=log, tail="  (unknown)")
+        self._lost[server] = error
+        return error
+
+    # --- lanes
+
+    def _lane(self, server: int, effects: list[Effect], now: float) -> Lane:
+        error = self._lost.get(server)
+        if error is not None:
+            raise ServerLost(**error.fields)
+        lane = self.lanes.get(server)
+        if lane is None:
+            lane = self.lanes[server] = Lane(server)
+        if not lane.up and lane.retry_at is None:
+            self._connect(lane, effects)
+        if not lane.busy:
+            lane.progress = now
+        return lane
+
+    def _connect(self, lane: Lane, effects: list[Effect]) -> None:
+        """Open a connection, and send again what was under way."""
+        info = self._servers.get(lane.server)
+        if info is None:
+            raise MalformedRequest(reason=f"server {lane.server} is in no view")
+        lane.up, lane.retry_at = True, None
+        hello = Hello(VERSION, self.client, lane.server, info.incarnation)
+        effects += (Connect(lane.server), SendTo(lane.server, encode(hello)))
+        self._resend(lane, effects, list(lane.flying.values()))
+        self._pump(lane, effects)
+
+    def _send(self, lane: Lane, request: Request, effects: list[Effect]) -> None:
+        self._ids += 1
+        message: Any = request.message
+        message.id = self._ids
+        lane.flying[self._ids] = request
+        lane.size += request.cost
+        if request.call.write:
+            self._written_bytes += request.cost
+        else:
+            self._read_bytes += request.cost
+        effects.append(SendTo(lane.server, encode(message, *request.buffers)))
+
+    def _resend(self, lane: Lane, effects: list[Effect], requests: Iterable[Request]) -> None:
+        """Send unanswered requests again, oldest first, under new ids."""
+        for request in sorted(requests, key=_number):
+            self._take_off(lane, request)
+            request.call.restart(request)
+            self._send(lane, request, effects)
+
+    def _pump(self, lane: Lane, effects: list[Effect]) -> None:
+        while lane.queue and (not lane.flying or lane.size + lane.queue[0].cost <= self.window):
+            self.backlog -= 1
+            self._send(lane, lane.queue.popleft(), effects)
+
+    def _take_off(self, lane: Lane, request: Request) -> None:
+        if lane.flying.pop(request.message.id, None) is not None:
+            lane.size -= request.cost
+
+    def _drop(self, lane: Lane, request: Request) -> None:
+        """Forget a request: it is answered, given up, or nobody waits for it."""
+        self._take_off(lane, request)
+        request.call.settled()
+
+    def _fail(self, lane: Lane, error: PSError, *, reads_only: bool) -> None:
+        """Fail all calls on a lane and forget their requests; or only those of reads, since a write must
+        be acknowledged before those after it can be."""
+        for request in lane.requests():
+            request.call.fail(type(error)(**error.fields))
+            if request.call.write and reads_only:
+                continue
+            if request in lane.queue:
+                lane.queue.remove(request)
+                self.backlog -= 1
+            elif request in lane.again:
+                lane.again.remove(request)
+            self._drop(lane, request)
+
+    def _shut(self, lane: Lane, error: PSError, effects: list[Effect]) -> list[Effect]:
+        """End a lane for good; a later request begins a new one."""
+        self.lanes.pop(lane.server, None)
+        self._fail(lane, error, reads_only=False)
+        if lane.up:
+            effects.append(Disconnect(lane.server))
+        return effects
+
+    # --- replies that are not plain answers
+
+    def _accepted(
+        self, lane: Lane, request: Request, message: Any, buffers: Sequence[Buffer], now: float,
+        effects: list[Effect],
+    ) -> bool:
+        """Whether every slice of a write is in the server's ledger; if not, see to it."""
+        if type(message) is not Acked and type(message) is not Results:
+            raise unexpected(message, "Acked")
+        if not buffers or not len(buffers[0]):
+            return True
+        statuses = as_array(buffers[0], np.uint8)
+        worst = int(statuses.max())
+        if worst <= DUPLICATE:
+            return True
+        if (statuses == REFUSED).any():
+            error = from_wire(getattr(message, "code", ""), getattr(message, "fields", {}))
+            if (statuses <= DUPLICATE).any() or request.call.left > 1:
+                error.because("a part of this write was applied")
+            self._refused(lane, request, error, statuses == REFUSED, effects)
+        elif (statuses == LATE).any():
+            message = request.message
+            error = SessionEnded(
+                session=f"{message.session:#x}", reason=f"a write of clock {message.clock} came after its seal"
+            )
+            self._refused(lane, request, error, statuses == LATE, effects)
+        elif (statuses == NOT_MINE).any():
+            self._later(lane, request, now)
+        elif (statuses == GAP).any():
+            self._gap(lane, request, effects)
+        else:
+            raise MalformedRequest(reason=f"slices have the status {worst}, which does not exist")
+        return False
+
+    def _gap(self, lane: Lane, request: Request, effects: list[Effect]) -> None:
+        writes = [r for r in lane.flying.values() if r.call.write]
+        if min(writes, key=_number) is request and not lane.again:
+            raise MalformedRequest(
+                reason=f"server {lane.server} has forgotten writes that it acknowledged"
+            )
+        self._resend(lane, effects, writes)
+
+    def _refused(
+        self, lane: Lane, request: Request, error: PSError, slices: Mask, effects: list[Effect]
+    ) -> None:
+        """Give up a request, or of a write the slices that were refused."""
+        self._drop(lane, request)
+        changed = request.call.give_up(request, slices, lane.requests())
+        self._resend(lane, effects, [r for r in changed if r.message.id in lane.flying])
+        request.call.fail(error)
+
+    def _unknown(self, lane: Lane, request: Request, effects: list[Effect]) -> None:
+        """Name the rows by their keys, in the same place of the order."""
+        if request.plain is None:
+            return
+        request.buffers, request.plain = request.plain(), None
+        request.message.mode, request.message.ref = PLAIN, b""
+        again = [r for r in lane.flying.values() if r.call.write] if request.call.write else [request]
+        self._resend(lane, effects, again)
+
+    def _later(self, lane: Lane, request: Request, now: float) -> None:
+        """Ask again in a moment."""
+        self._take_off(lane, request)
+        lane.again.append(request)
+        lane.again_at = now + AGAIN
+
+
+def _number(request: Request) -> int:
+    return request.number

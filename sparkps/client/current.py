@@ -1,0 +1,36 @@
+"""Which seat the handles of this thread act for: a worker's, while it trains.
+
+A handle in a closure does not know its worker. The thread that trains says so here; another thread of the same
+process finds it too, as long as it is the only one (a step may use a thread pool).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from sparkps.client.seat import Seat
+
+_local = threading.local()
+_all: list[tuple[Seat, Any]] = []
+
+
+def enter(seat: Seat, worker: Any) -> None:
+    """This thread acts for ``worker`` from now on."""
+    _local.entry = entry = (seat, worker)
+    _all.append(entry)
+
+
+def leave(seat: Seat) -> None:
+    """It no longer does."""
+    if getattr(_local, "entry", (None, None))[0] is seat:
+        _local.entry = None
+    _all[:] = [entry for entry in _all if entry[0] is not seat]
+
+
+def entry() -> tuple[Seat, Any] | None:
+    """Return this thread's seat and worker; the only ones of the process if the thread has none."""
+    found: tuple[Seat, Any] | None = getattr(_local, "entry", None)
+    if found is None and len(_all) == 1:
+        found = _all[0]
+    return found

@@ -1,0 +1,532 @@
+"""The client of a process: its sockets, its link to the coordinator, and who may drive them.
+
+The core decides (:mod:`.core`), this carries it out. Not here: keys, rows and tables (:mod:`.table`).
+
+Rules (SEMANTICS §3):
+
+* One client per process and coordinator, used by all threads; in a forked child it counts for nothing.
+* Data sockets are driven, under one lock, by whichever thread waits for a reply; it takes in the replies of the
+  others too. A thread that comes meanwhile wakes the one that waits and takes its turn, and so does one whose reply
+  was taken in by another. While only one thread has ever called, no wake-up is looked for.
+* The coordinator's messages come in the thread of the link, which only notes them; whoever drives next acts on them.
+* A training task has a link of its own to the coordinator, which it lends to the client while it lasts
+  (:meth:`Client.lend`); a client without any makes one when it first needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from sparkps.client.calls import Call, Request
+from sparkps.client.core import ClientCore
+from sparkps.client.seat import Seat
+from sparkps.config import Settings
+from sparkps.errors import ContextStopped, CoordinatorLost, PSError
+from sparkps.net.control import ControlLink
+from sparkps.net.rpc import Connection, wait
+from sparkps.net.sockets import new_context
+from sparkps.net.wakeup import Wakeup
+from sparkps.routing.partitioner import Routes
+from sparkps.spec import ServerInfo, SessionSpec, TableInfo, TableSpec, View, parse_consistency
+from sparkps.wire.effects import Connect, Disconnect, Effect, SendTo
+from sparkps.wire.messages import (
+    VERSION,
+    CloseSession,
+    CreateTable,
+    DropTable,
+    FindTable,
+    GetStatus,
+    GetView,
+    Join,
+    ListTables,
+    Message,
+    NewView,
+    OpenSession,
+    ServerDown,
+)
+
+#: Longest wait for one connection, in milliseconds, before the others and the coordinator's messages are looked at.
+SLICE_MS: Final = 50.0
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """How to reach a cluster: what travels in handles and task closures.
+
+    Attributes
+    ----------
+    coordinator
+        Its endpoint.
+    directory
+        Where its sockets are.
+    settings
+        What differs from the defaults, as ``Settings.to_dict().items()``.
+    tcp
+        Use the TCP endpoints of the servers, which take no functions of the user's.
+    """
+
+    coordinator: str
+    directory: str = ""
+    settings: tuple[tuple[str, Any], ...] = ()
+    tcp: bool = False
+
+
+_clients: dict[ClientInfo, Client] = {}
+_clients_lock = threading.Lock()
+#: Clients of the process that this one was forked from; kept so that nothing closes their sockets.
+_forked: list[Client] = []
+
+
+def _after_fork() -> None:
+    global _clients_lock
+    _clients_lock = threading.Lock()
+    for client in _clients.values():
+        client.forked = True
+        _forked.append(client)
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def client_for(info: ClientInfo, role: str = "reader") -> Client:
+    """Return this process's client of a cluster; the first call makes it.
+
+    Parameters
+    ----------
+    info
+        Which cluster.
+    role
+        ``"driver"`` makes table handles of this process writable outside a run.
+    """
+    with _clients_lock:
+        client = _clients.get(info)
+        if client is None or client.closed:
+            client = _clients[info] = Client(info, role)
+        elif role == "driver":
+            client.role = role
+        return client
+
+
+class Client:
+    """See the module.
+
+    Attributes
+    ----------
+    info : ClientInfo
+    settings : Settings
+    role : str
+        ``"driver"`` or ``"reader"``.
+    on_message : callable or None
+        Gets what the coordinator says unasked (EpochEnded, Progress, Warned, ServerDown, Ended), in the link's
+        thread; it must not block.
+    """
+
+    def __init__(self, info: ClientInfo, role: str = "reader") -> None:
+        self.info, self.role = info, role
+        self.settings = Settings.from_dict(dict(info.settings))
+        self.on_message: Callable[[Message], object] | None = None
+        self.closed = False
+        self.forked = False
+        self.core = ClientCore(
+            f"{socket.gethostname()}:{os.getpid()}".encode(),
+            window=self.settings.window_bytes, timeout=self.settings.request_timeout,
+        )
+        self._context = new_context()
+        self._connections: dict[int, Connection] = {}
+        self._routes: dict[int, Routes] = {}
+        self._own_link: ControlLink | None = None
+        self._lent: list[ControlLink] = []
+        self._link_lock = threading.Lock()
+        self._inbox: deque[NewView | ServerDown | PSError] = deque()
+        self._lost: CoordinatorLost | None = None
+        self._driver: Seat | None = None
+        self._reader = Seat(denied="outside ps.run")
+        self._run_seats: dict[int, Seat] = {}
+        self._seats = threading.local()
+        # The lock of core and sockets; the door before it, which makes its passing fair; and who comes through it.
+        self._mutex = threading.Lock()
+        self._door = threading.Lock()
+        self._wakeup = Wakeup()
+        self._thread = 0
+        self._many = False
+        self._parked: list[Call] = []
+        self._next_step = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Client {self.role} of {self.info.coordinator}>"
+
+    # --- the coordinator
+
+    def link(self) -> ControlLink:
+        """Return a link to the coordinator; the first call makes it.
+
+        Raises
+        ------
+        CoordinatorLost
+            The coordinator is gone, or was never there.
+        ContextStopped
+            This client is closed.
+        """
+        with self._link_lock:
+            if self.closed:
+                raise ContextStopped(reason="it was closed")
+            if self._lost is not None:
+                raise CoordinatorLost(**self._lost.fields)
+            for link in self._lent:
+                if not link.lost:
+                    return link
+            if self._own_link is None:
+                self._own_link = self._join(self.role)
+            return self._own_link
+
+    def _join(self, role: str) -> ControlLink:
+        join = Join(VERSION, role, socket.gethostname(), os.getpid())
+        link = ControlLink(
+            self.info.coordinator, join, self._told, self._link_lost, timeout=self.settings.request_timeout
+        )
+        self._inbox.append(NewView(link.joined.view))
+        return link
+
+    def lend(self, link: ControlLink) -> None:
+        """Use a worker's link while it lasts; its messages come through :meth:`noted`."""
+        with self._link_lock:
+            self._lent.append(link)
+        self.noted(NewView(link.joined.view))
+
+    def take_back(self, link: ControlLink) -> None:
+        """Stop using a worker's link."""
+        with self._link_lock:
+            if link in self._lent:
+                self._lent.remove(link)
+
+    def noted(self, message: Message) -> None:
+        """Note what the coordinator said about views and servers; from any thread."""
+        if isinstance(message, (NewView, ServerDown)):
+            self._inbox.append(message)
+            self._wakeup.set()
+
+    def _told(self, message: Message) -> None:
+        self.noted(message)
+        if self.on_message is not None:
+            self.on_message(message)
+
+    def _link_lost(self, reason: str) -> None:
+        self._lost = CoordinatorLost(status=reason, log="its log", tail="  (not known here)")
+        self._inbox.append(self._lost)
+        self._wakeup.set()
+
+    def request(self, make: Callable[[int], Message], timeout: float | None = None) -> Any:
+        """Ask the coordinator.
+
+        Parameters
+        ----------
+        make
+            Makes the request of an id.
+        timeout
+            Seconds; by default the setting ``request.timeout``.
+
+        Raises
+        ------
+        PSError
+            What it answers; :class:`~sparkps.errors.CoordinatorLost`; :class:`~sparkps.errors.RequestTimeout`.
+        """
+        return self.link().request(make, timeout or self.settings.request_timeout)
+
+    def create_table(self, spec: TableSpec, replace: bool = False) -> TableInfo:
+        """Create a table; an equal one is returned as it is."""
+        result = self.request(lambda number: CreateTable(number, spec.check(), replace))
+        return msgspec.convert(result, TableInfo)
+
+    def find_table(self, name: str) -> TableInfo:
+        """Find a table by its name; raise :class:`~sparkps.errors.TableNotFound`."""
+        return msgspec.convert(self.request(lambda number: FindTable(number, name)), TableInfo)
+
+    def tables(self) -> list[TableInfo]:
+        """Return all tables."""
+        return msgspec.convert(self.request(ListTables), list[TableInfo])
+
+    def drop_table(self, table: int) -> None:
+        """Drop a table on all servers."""
+        self.request(lambda number: DropTable(number, table))
+
+    def status(self) -> dict[str, Any]:
+        """Return what the coordinator knows of servers, tables and sessions."""
+        result: dict[str, Any] = self.request(GetStatus)
+        return result
+
+    def open_session(self, spec: SessionSpec) -> tuple[int, int]:
+        """Open a session; return its id and the token of the driver's rank in it."""
+        named = spec if spec.id else msgspec.structs.replace(spec, id=secrets.randbits(62) | 1)
+        session, token = self.request(lambda number: OpenSession(number, named))
+        return session, token
+
+    def close_session(
+        self, session: int, code: str = "", fields: dict[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Close a session on all servers; return the kept error of a worker, if there is one."""
+        self._run_seats.pop(session, None)
+        result: dict[str, Any] | None = self.request(
+            lambda number: CloseSession(number, session, code, fields or {})
+        )
+        return result
+
+    # --- in whose name
+
+    def seat(self) -> Seat:
+        """Return the seat of this thread outside a worker: the run's driver, the driver, or a reader."""
+        seat: Seat | None = getattr(self._seats, "seat", None)
+        if seat is not None:
+            return seat
+        if self.role != "driver":
+            return self._reader
+        if self._driver is None:
+            session, token = self.open_session(SessionSpec(id=0, size=1, driver=True))
+            with self._link_lock:
+                if self._driver is None:
+                    self._driver = Seat(session, 0, token)
+        return self._driver
+
+    @contextmanager
+    def in_run(self, spec: SessionSpec, token: int, clock: int) -> Iterator[None]:
+        """In this block, this thread's handles act as rank ``size`` of a run: the driver in ``on_epoch``."""
+        seat = self._run_seats.get(spec.id)
+        if seat is None:
+            bsp = parse_consistency(spec.consistency).mode == "bsp"
+            seat = self._run_seats[spec.id] = Seat(spec.id, spec.size, token, bsp=bsp)
+        seat.clock = max(clock, seat.clock)
+        self._seats.seat = seat
+        try:
+            yield
+        finally:
+            self._seats.seat = None
+
+    # --- calls
+
+    def routes(self, info: TableInfo) -> Routes:
+        """Return where the partitions of a table are, in the newest view.
+
+        Raises
+        ------
+        ServerLost
+            A part of the table is lost.
+        """
+        core = self.core
+        routes = self._routes.get(info.id)
+        if routes is None or routes.view != core.view.number or self._inbox:
+            with self._held():
+                self._read_news()
+            if not core.view.owners:
+                self._await_servers()
+            routes = self._routes.get(info.id)
+            if routes is None or routes.view != core.view.number:
+                routes = self._routes[info.id] = Routes(info.id, info.spec.partitions, core.view)
+        core.check(info.id, routes.servers)
+        return routes
+
+    def _await_servers(self) -> None:
+        """Wait for the first view that has servers."""
+        self.link()
+        view = msgspec.convert(self.request(lambda number: GetView(number, 1)), View)
+        with self._held():
+            self._inbox.append(NewView(view))
+            self._read_news()
+
+    def start(self, call: Call, requests: Sequence[Request]) -> None:
+        """Send the requests of a read; wait only for room."""
+        with self._held():
+            self._perform(self.core.submit(requests, time.monotonic()))
+            while self.core.backlog and call.error is None:
+                self._drive(None)
+
+    def write(self, call: Call, make: Callable[[], Sequence[Request]], *, wait: bool) -> None:
+        """Make and send the requests of a write at one place in the order of all threads.
+
+        Parameters
+        ----------
+        make
+            Makes them; called under the lock, since it gives out positions.
+        wait
+            For the acknowledgement; else only for room.
+        """
+        with self._held():
+            self._perform(self.core.submit(make(), time.monotonic()))
+            while call.error is None and ((call.left and wait) or self.core.backlog):
+                self._drive(call if wait else None)
+
+    def wait(self, call: Call) -> None:
+        """Wait until a call is done; its result may be an error."""
+        if call.left:
+            with self._held():
+                while call.left:
+                    self._drive(call)
+
+    def run(self, call: Call, requests: Sequence[Request]) -> None:
+        """Send the requests of a read and wait for their answers."""
+        self._enter()
+        try:
+            self._perform(self.core.submit(requests, time.monotonic()))
+            while call.left:
+                self._drive(call)
+        finally:
+            self._mutex.release()
+
+    def settle(self, seat: Seat) -> None:
+        """Wait until all writes of a seat are acknowledged, or one has failed; raise its error."""
+        if seat.outstanding:
+            with self._held():
+                while seat.outstanding and seat.error is None:
+                    self._drive(None)
+        seat.raise_error()
+
+    def glance(self) -> None:
+        """Take in what has come, without waiting."""
+        with self._held():
+            for lane in list(self.core.lanes.values()):
+                if lane.flying:
+                    self._receive(lane.server, 0)
+            self._step(time.monotonic())
+
+    # --- driving
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        self._enter()
+        try:
+            yield
+        finally:
+            self._mutex.release()
+
+    def _enter(self) -> None:
+        thread = threading.get_ident()
+        if thread != self._thread:
+            self._many = self._many or self._thread != 0
+            self._thread = thread
+        if not self._mutex.acquire(blocking=False):
+            self._many = True
+            with self._door:
+                self._wakeup.set()
+                self._mutex.acquire()
+        if self.closed:
+            self._mutex.release()
+            raise ContextStopped(reason="it was closed")
+
+    def _yield(self, call: Call | None) -> None:
+        """Let in who waits at the door; come back when they have gone on."""
+        if call is not None:
+            self._parked.append(call)
+        self._mutex.release()
+        try:
+            with self._door:
+                self._mutex.acquire()
+        finally:
+            if call is not None:
+                self._parked.remove(call)
+
+    def _drive(self, call: Call | None) -> None:
+        """Wait for something to come, and act on it. The lock is held, and given away meanwhile if asked for."""
+        now = time.monotonic()
+        if now >= self._next_step or self._inbox:
+            self._step(now)
+            if call is not None and call.done:
+                return
+        timeout = min(SLICE_MS, (self._next_step - now) * 1000)
+        servers = [lane.server for lane in self.core.lanes.values() if lane.flying and lane.up]
+        if self._many or not servers:
+            connections = {self._connections[server]: server for server in servers}
+            # Without connections this waits for the time of the next try, or for news.
+            for connection in wait(list(connections), max(timeout, 1.0), self._wakeup):
+                self._receive(connections[connection], 0)
+            self._wakeup.clear()
+            if self._door.locked() or any(other.done for other in self._parked):
+                self._yield(call)
+            return
+        server = servers[0]
+        if call is not None and len(servers) > 1:
+            server = next((s for s in call.servers if s in servers), server)
+        self._receive(server, max(timeout, 1.0))
+
+    def _receive(self, server: int, timeout_ms: float) -> None:
+        """Take in what a server has sent, waiting for the first message only."""
+        connection = self._connections[server]
+        frames = connection.receive(timeout_ms)
+        while frames is not None:
+            self._perform(self.core.received(server, frames, time.monotonic()))
+            if self._connections.get(server) is not connection or not self.core.lanes[server].flying:
+                return
+            frames = connection.receive(0)
+        if connection.lost:
+            self._perform(self.core.lost(server, connection.lost, time.monotonic()))
+            self._next_step = 0.0
+
+    def _step(self, now: float) -> None:
+        """Look at the news and at the time."""
+        self._read_news()
+        self._perform(self.core.tick(now))
+        deadline = self.core.deadline()
+        self._next_step = now + SLICE_MS / 1000 if deadline is None else min(deadline, now + SLICE_MS / 1000)
+
+    def _read_news(self) -> None:
+        while self._inbox:
+            news = self._inbox.popleft()
+            if isinstance(news, NewView):
+                self.core.view_changed(news.view)
+            elif isinstance(news, ServerDown):
+                self._perform(self.core.server_down(news))
+            else:
+                self._perform(self.core.fail_all(news))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if type(effect) is SendTo:
+                self._connections[effect.server].send(effect.frames)
+            elif type(effect) is Connect:
+                self._disconnect(effect.server)
+                info = self.core.server_info(effect.server)
+                self._connections[effect.server] = Connection(self._context, self._endpoint(info))
+            elif type(effect) is Disconnect:
+                self._disconnect(effect.server)
+
+    def _endpoint(self, info: ServerInfo) -> str:
+        return info.tcp if self.info.tcp and info.tcp else info.data
+
+    def _disconnect(self, server: int) -> None:
+        connection = self._connections.pop(server, None)
+        if connection is not None:
+            connection.close()
+
+    # --- the end
+
+    def close(self) -> None:
+        """Close all connections; calls under way fail. Closing twice is no error."""
+        with self._link_lock:
+            link, self._own_link = self._own_link, None
+        if link is not None:
+            link.close()
+        try:
+            self._enter()
+        except ContextStopped:
+            return
+        try:
+            self._perform(self.core.fail_all(ContextStopped(reason="it was closed")))
+            self.closed = True
+            for server in list(self._connections):
+                self._disconnect(server)
+        finally:
+            self._mutex.release()
+        self._wakeup.close()
+        self._context.term()
+        with _clients_lock:
+            for key in [key for key, client in _clients.items() if client is self]:
+                del _clients[key]

@@ -1,0 +1,275 @@
+"""A rank's way through a run: register, read, train, finish. No Spark.
+
+How a task uses it::
+
+    with join_run(info, session, rank, task=number) as run:   # waits for the rank, as a stand-by if need be
+        if run.finished:
+            return run.result                                 # an earlier attempt has done the work
+        run.wait_for_gang()                                   # then read the rows and prepare the batches
+        result = run.train(batches, step, rows=rows, fingerprint=fingerprint)
+
+Rules (SEMANTICS §4, §5):
+
+* A task has a connection of its own to the coordinator, closed however it ends; that frees the rank.
+* An epoch has N clocks, N = the largest number of batches of any rank. A rank whose batches have run out ends the
+  rest of the epoch's clocks at once. With a clock per epoch N is 1. With manual clocks the step ticks, the end of
+  an epoch ends one more clock and is a barrier, and the next begins at the largest clock reached.
+* In bsp, with manual clocks, and where the driver runs ``on_epoch``, the end of an epoch is a barrier.
+* A task that finds its token gone becomes a stand-by: it waits, and begins where the rank then is, with the batches
+  that it has.
+* An exception is told to the coordinator before the task ends. The user's own and our errors are fatal: they end the
+  run; an interrupted task is not, and its rank waits for another attempt.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from sparkps.client import current
+from sparkps.client.mailbox import Mailbox
+from sparkps.client.seat import Seat
+from sparkps.client.shell import ClientInfo, client_for
+from sparkps.client.worker import Worker, add_numbers
+from sparkps.errors import ContextStopped, TokenLost, WrongType
+from sparkps.net.control import ControlLink
+from sparkps.spec import SessionSpec, parse_consistency
+from sparkps.wire import userfn
+from sparkps.wire.messages import (
+    VERSION,
+    Begin,
+    Failed,
+    Finish,
+    Granted,
+    Join,
+    Message,
+    Ready,
+    RegisterRank,
+)
+
+Step = Callable[[Worker, Any], Mapping[str, Any] | None]
+
+
+def join_run(
+    info: ClientInfo, session: SessionSpec, rank: int, *, host: str = "", task: int = 0
+) -> Run:
+    """Return a run to be entered by ``with``, which registers this task for a rank and waits until it holds it.
+
+    Parameters
+    ----------
+    info
+        The cluster.
+    session
+        The run, with the id that it was opened under.
+    rank
+        This task's.
+    host, task
+        Where it runs, for messages to people.
+    """
+    return Run(info, session, rank, host=host or socket.gethostname(), task=task)
+
+
+class Run:
+    """One task's part in a run; see the module.
+
+    Attributes
+    ----------
+    finished : bool
+        An earlier attempt has done the work of this rank.
+    result : bytes
+        What it left.
+    worker : Worker
+        What ``prepare`` and ``step`` see.
+    """
+
+    worker: Worker
+
+    def __init__(self, info: ClientInfo, session: SessionSpec, rank: int, *, host: str, task: int) -> None:
+        self.finished = False
+        self.result = b""
+        self._info, self._session, self._rank, self._host, self._task = info, session, rank, host, task
+        self._consistency = parse_consistency(session.consistency)
+        self._barrier = (
+            self._consistency.mode == "bsp" or session.barrier_epochs or session.clock_every == "manual"
+        )
+        self._mailbox = Mailbox(session.id)
+        self._seat: Seat | None = None
+        self._link: ControlLink | None = None
+        self._client = client_for(info)
+        self._figures = (time.monotonic(), self._client.core.figures())
+
+    # --- from joining to leaving
+
+    def __enter__(self) -> Run:
+        try:
+            join = Join(VERSION, "worker", self._host, os.getpid())
+            self._link = ControlLink(
+                self._info.coordinator, join, self._told, self._mailbox.lost,
+                timeout=self._client.settings.request_timeout, load=self._load,
+            )
+            self._client.lend(self._link)
+            self._tell(RegisterRank(self._session.id, self._rank, self._host, os.getpid(), self._task))
+            self._take(self._mailbox.wait_granted())
+        except BaseException as error:
+            self._leave(error)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        try:
+            if error is not None and self._seat is not None and not self._mailbox.over:
+                text = f"{type(error).__name__}: {error}"
+                pickled = userfn.dump_error(error) if isinstance(error, Exception) else b""
+                fatal = isinstance(error, Exception)
+                self._tell(Failed(self._session.id, self._rank, self._seat.token, pickled, text, fatal))
+        finally:
+            if self._seat is not None:
+                current.leave(self._seat)
+            if self._link is not None:
+                self._client.take_back(self._link)
+                self._link.close()
+
+    def _told(self, message: Message) -> None:
+        self._mailbox.put(message)
+        self._client.noted(message)
+
+    def _tell(self, message: Message) -> None:
+        if self._link is None:
+            raise ContextStopped(reason="this run was left")
+        self._link.tell(message)
+
+    def _load(self) -> dict[str, float]:
+        """Bytes per second since the last heartbeat, for the progress line."""
+        now, figures = time.monotonic(), self._client.core.figures()
+        (before, old), self._figures = self._figures, (now, figures)
+        return {name: (figures[name] - old[name]) / max(now - before, 1e-3) for name in figures}
+
+    def _take(self, granted: Granted) -> None:
+        """Take a token, or the result of the attempt that has finished."""
+        if granted.finished:
+            self.finished, self.result = True, granted.result
+            return
+        if self._seat is None:
+            mode, staleness = self._consistency
+            self._seat = Seat(
+                self._session.id, self._rank, granted.token, bsp=mode == "bsp", synchronous=False,
+                staleness=staleness if mode == "ssp" else None,
+            )
+            self.worker = Worker(self._client, self._seat, self._mailbox, self._session, self._tell)
+            current.enter(self._seat, self.worker)
+        else:
+            self._seat.renew(granted.token)
+        self._seat.denied = "in prepare()"
+        self.worker.resume(granted.attempt, granted.state, granted.last)
+
+    def wait_for_gang(self) -> None:
+        """Wait until every rank has come; only then read a row."""
+        self._mailbox.wait_gang()
+
+    # --- training
+
+    def train(
+        self, batches: Sequence[Any], step: Step, *, rows: int, fingerprint: int = 0,
+        encode_result: Callable[[Any], bytes] | None = None,
+    ) -> bytes:
+        """Train on this rank's batches, for all epochs that are left.
+
+        Parameters
+        ----------
+        batches
+            What ``step`` gets, one by one; in the same order in every epoch and attempt.
+        step
+            ``step(worker, batch)``, maybe with ``start(worker)``, ``end_epoch(worker)`` and ``finish(worker)``.
+        rows
+            Rows of all batches; all batches but the last have ``session.batch_rows``.
+        fingerprint
+            Of the rows in their order; another attempt must have the same.
+        encode_result
+            Makes bytes of what ``finish`` returns, for the coordinator to keep.
+
+        Returns
+        -------
+        bytes
+            What is kept of this rank.
+        """
+        while True:
+            seat = self._seat
+            if self.finished or seat is None:
+                return self.result
+            try:
+                return self._train(seat, batches, step, rows, fingerprint, encode_result)
+            except TokenLost:
+                self._take(self._mailbox.take_granted(seat.token))
+
+    def _train(
+        self, seat: Seat, batches: Sequence[Any], step: Step, rows: int, fingerprint: int,
+        encode_result: Callable[[Any], bytes] | None,
+    ) -> bytes:
+        worker = self.worker
+        self._tell(Ready(self._session.id, self._rank, seat.token, len(batches), rows, fingerprint))
+        begin = self._mailbox.wait_begin()
+        worker.begin(begin)
+        seat.denied = ""
+        _call(step, "start", worker)
+        epochs = range(0) if begin.stop else range(begin.epoch, self._session.epochs)
+        for epoch in epochs:
+            self._epoch(epoch, begin, batches, step)
+            if worker.stopped:
+                break
+        worker.finish_reports()
+        seat.denied = "in finish()"
+        left = _call(step, "finish", worker)
+        result = b"" if encode_result is None else encode_result(left)
+        self._tell(Finish(self._session.id, self._rank, seat.token, result))
+        return result
+
+    def _epoch(self, epoch: int, begin: Begin, batches: Sequence[Any], step: Step) -> None:
+        worker, every = self.worker, self._session.clock_every
+        end = (epoch + 1) * begin.clocks
+        first = worker.clock - epoch * begin.clocks if every == "batch" else 0
+        last = len(batches) - 1
+        sums: dict[str, Any] = {}
+        for number in range(first, len(batches)):
+            worker.at(epoch, number, self._clock_rows(begin, number))
+            add_numbers(sums, _metrics(step(worker, batches[number])))
+            if every == "batch" and number < last:
+                worker.end_clock(sums)
+                sums = {}
+        if first > last:
+            worker.at(epoch, 0, self._clock_rows(begin, first))
+        _call(step, "end_epoch", worker)
+        if every == "manual":
+            worker.end_clock(sums, barrier=True, epoch_end=True)
+        else:
+            worker.end_clock(sums, to=end, barrier=self._barrier)
+
+    def _clock_rows(self, begin: Begin, batch: int) -> int:
+        """Rows of all ranks in a clock in bsp, of this rank otherwise."""
+        ranks = begin.rows if self._consistency.mode == "bsp" else begin.rows[self._rank : self._rank + 1]
+        size = self._session.batch_rows
+        if self._session.clock_every != "batch" or size <= 0:
+            return sum(ranks)
+        return sum(min(size, max(0, rows - batch * size)) for rows in ranks)
+
+
+def _call(step: Any, name: str, worker: Worker) -> Any:
+    """Call a method that a step object may have."""
+    method = getattr(step, name, None)
+    return method(worker) if callable(method) else None
+
+
+def _metrics(returned: Any) -> Mapping[str, Any] | None:
+    if returned is not None and not isinstance(returned, Mapping):
+        raise WrongType(
+            what="the result of step", got=type(returned).__name__, expected="a dict of numbers, or None"
+        )
+    return returned

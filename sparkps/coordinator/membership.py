@@ -1,0 +1,242 @@
+"""Which servers are up, which are lost, and the view.
+
+The rules:
+
+* The first view is made when all the servers that were asked for have come; until then requests that need a
+  view wait. A view is sent to the servers first, and published to the others when every server has it.
+* A restarted process is a new server id. An id that has been seen is never taken again.
+* A server is *lost* when its launcher's ``waitpid`` has certified the exit of that incarnation. When its
+  connection ends, the certificate is waited for a moment (it carries the exit status and the log's last
+  lines); then it is lost without one. Silence alone loses nobody: a busy server is not a dead one, and whoever
+  waits for it has a time limit of its own.
+* A loss is told to everyone before the view without that server is; whoever connects later is told too.
+* Groups of a lost server are given to the others, for tables to come. Partitions that were in them are not:
+  the tables that had any are lost (:mod:`sparkps.coordinator.catalog`), never silently back at zero.
+
+Not here, yet: leases, replicas and moves; a server that joins later gets no partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sparkps.coordinator.commands import Commands
+from sparkps.coordinator.hub import Caller, Hub, Peer
+from sparkps.errors import MalformedRequest, PSError, ServerLost, VersionMismatch
+from sparkps.routing.placement import make_view
+from sparkps.spec import ServerInfo, View
+from sparkps.wire.messages import (
+    VERSION,
+    GetView,
+    Joined,
+    NewView,
+    ServerDown,
+    ServerExited,
+    ServerUp,
+    SetView,
+)
+
+#: Seconds between the end of a server's connection and calling it lost without its exit status.
+GRACE: Final = 2.0
+
+
+@dataclass(slots=True)
+class Member:
+    """A server that is or was."""
+
+    info: ServerInfo
+    peer: Peer = None
+    lost: bool = False
+    status: str = ""
+    tail: str = ""
+    cut: float | None = None
+    tables: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+
+    def error(self) -> ServerLost:
+        """The error of everything that needed this server."""
+        return ServerLost(
+            server=self.info.id, status=self.status, log=self.info.log, tail=self.tail,
+            tables=", ".join(self.tables) or "(none)",
+        )
+
+    def message(self) -> ServerDown:
+        """What everyone is told about it."""
+        return ServerDown(
+            self.info.id, self.status, self.tail, self.info.log, self.tables, self.ids
+        )
+
+
+class Membership:
+    """The servers and the view.
+
+    Parameters
+    ----------
+    hub
+        Shared state.
+    expected
+        How many servers make the first view.
+    on_lost
+        Called with each member that is lost, after the commands in flight have failed and before anyone is
+        told; returns the names and ids of the tables that are lost with it.
+    """
+
+    def __init__(
+        self, hub: Hub, expected: int, on_lost: Callable[[Member], tuple[list[str], list[int]]]
+    ) -> None:
+        self._hub = hub
+        self._expected = expected
+        self._on_lost = on_lost
+        self.members: dict[int, Member] = {}
+        self.commands = Commands(hub, self.where)
+        self.view = View(number=0)
+        self.published = View(number=0)
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+
+    # -- who is there --------------------------------------------------------------------------------------------
+
+    def where(self) -> dict[int, tuple[Peer, str]]:
+        """Peer and log file of each server that is up, by id."""
+        return {
+            server: (member.peer, member.info.log)
+            for server, member in sorted(self.members.items())
+            if member.peer is not None and not member.lost
+        }
+
+    def lost_error(self) -> PSError | None:
+        """The error of the first lost server, if any is lost."""
+        lost = [member for _, member in sorted(self.members.items()) if member.lost]
+        return lost[0].error() if lost else None
+
+    def up(self, peer: Peer, message: ServerUp) -> None:
+        """A server has come."""
+        info = message.server
+        if message.version != VERSION:
+            raise VersionMismatch(peer=f"server {info.id}", theirs=message.version, ours=VERSION)
+        if info.id in self.members:
+            raise MalformedRequest(reason=f"server {info.id} has been here already")
+        self._hub.callers[peer] = Caller("server", info.host, info.pid, self._hub.now, server=info.id)
+        self.members[info.id] = Member(info, peer)
+        self._hub.log(f"server {info.id} is up: pid {info.pid}, {info.data} {info.tcp}")
+        self._hub.tell(peer, Joined(VERSION, self.view, self._hub.settings.heartbeat))
+        if self.view.number == 0 and len(self.where()) >= self._expected:
+            self._renew()
+        elif self.view.number:
+            self._hub.log(f"server {info.id} came after the first view and gets no partitions")
+        self._check_waiting()
+
+    # -- the view ------------------------------------------------------------------------------------------------
+
+    def when_ready(self, then: Callable[[], None], servers: int = 0) -> None:
+        """Call ``then`` once the first view is published (and ``servers`` servers are up)."""
+        self._waiting.append((servers, then))
+        self._check_waiting()
+
+    def get_view(self, peer: Peer, message: GetView) -> None:
+        """Answer with the view, once enough servers are up."""
+        if message.servers <= 0:
+            self._hub.answer(peer, message.id, self.published)
+            return
+        self.when_ready(
+            lambda: self._hub.answer(peer, message.id, self.published), message.servers
+        )
+
+    def _renew(self) -> None:
+        infos = [self.members[server].info for server in self.where()]
+        view = make_view(self.view.number + 1, infos, self.view if self.view.owners else None)
+        self.view = view
+        self.commands.send(
+            lambda op: SetView(op, view), "taking a view", lambda _: self._publish(view), strict=False
+        )
+
+    def _publish(self, view: View) -> None:
+        if view.number <= self.published.number:
+            return
+        self.published = view
+        for peer in list(self._hub.clients()):
+            self._hub.tell(peer, NewView(view))
+        self._check_waiting()
+
+    def _check_waiting(self) -> None:
+        if self.published.number == 0:
+            return
+        up = len(self.published.servers)
+        ready = [then for servers, then in self._waiting if servers <= up]
+        self._waiting = [(servers, then) for servers, then in self._waiting if servers > up]
+        for then in ready:
+            then()
+
+    # -- losses --------------------------------------------------------------------------------------------------
+
+    def exited(self, message: ServerExited) -> None:
+        """A launcher certifies an exit."""
+        member = self.members.get(message.server)
+        if member is None:
+            info = ServerInfo(message.server, message.incarnation, "")
+            member = self.members[message.server] = Member(info)
+        elif member.info.incarnation != message.incarnation:
+            return
+        self._lose(member, message.status, message.tail)
+
+    def disconnected(self, server: int) -> None:
+        """A server's connection has ended."""
+        member = self.members[server]
+        member.peer = None
+        if not member.lost:
+            member.cut = self._hub.now
+
+    def left(self, server: int) -> None:
+        """A server has left because it was told to."""
+        member = self.members[server]
+        member.peer = None
+        self.commands.lost(server, member.error())
+
+    def status(self) -> list[dict[str, Any]]:
+        """Figures for ``ps.status()``."""
+        rows = []
+        for server, member in sorted(self.members.items()):
+            caller = self._hub.callers.get(member.peer)
+            rows.append({
+                "id": server, "pid": member.info.pid, "host": member.info.host,
+                "data": member.info.data, "log": member.info.log,
+                "state": "lost" if member.lost else "up" if caller else "cut",
+                "status": member.status, "load": caller.load if caller else {},
+                "silent": self._hub.now - caller.seen if caller else None,
+            })
+        return rows
+
+    def tick(self) -> None:
+        """Lose servers whose certificate does not come; fail commands that are late."""
+        for member in list(self.members.values()):
+            if not member.lost and member.cut is not None and self._hub.now - member.cut >= GRACE:
+                self._lose(member, "its connection to the coordinator ended", "")
+        self.commands.tick()
+
+    def forgive(self) -> None:
+        """The coordinator has slept."""
+        for member in self.members.values():
+            if member.cut is not None:
+                member.cut = self._hub.now
+        self.commands.forgive()
+
+    def greet(self, peer: Peer) -> None:
+        """Tell a newcomer what was lost before it came."""
+        for _, member in sorted(self.members.items()):
+            if member.lost:
+                self._hub.tell(peer, member.message())
+
+    def _lose(self, member: Member, status: str, tail: str) -> None:
+        if member.lost:
+            return
+        member.lost, member.status, member.tail, member.cut = True, status, tail, None
+        server = member.info.id
+        self._hub.log(f"server {server} is lost: {status}", logging.ERROR)
+        member.tables, member.ids = self._on_lost(member)
+        self.commands.lost(server, member.error())
+        for peer in list(self._hub.clients()):
+            self._hub.tell(peer, member.message())
+        if any(server == info.id for info in self.view.servers):
+            self._renew()

@@ -1,0 +1,19 @@
+import numpy as np
+from numpy.typing import NDArray
+
+def partition_of(
+    keys: NDArray[np.int64], partitions: int, dim: int | None = None
+) -> NDArray[np.int32]: ...
+def partition_sort(
+    keys: NDArray[np.int64], partitions: int, dim: int | None, slot: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]: ...
+def partition_sort_by(
+    part_of: NDArray[np.uint16] | NDArray[np.int32],
+    ordinals: NDArray[np.int32],
+    slot: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+def cut(
+    partitions: NDArray[np.int32], counts: NDArray[np.int64], rows_per_slice: int
+) -> NDArray[np.int64]: ...
+def fill_prev(slices: NDArray[np.int64], last: NDArray[np.int64], clock: int, seq: int) -> None: ...
+def fingerprint(hashes: NDArray[np.int64], state: int = 0) -> int: ...

@@ -1,0 +1,25 @@
+"""Optimizers: the base class for your own, and one file for each that comes with sparkps."""
+
+from sparkps.optim.adagrad import AdaGrad
+from sparkps.optim.adam import Adam
+from sparkps.optim.adamw import AdamW
+from sparkps.optim.base import FieldSpec, Optimizer, from_spec, per_row, shrink
+from sparkps.optim.ftrl import FTRL
+from sparkps.optim.momentum import Momentum
+from sparkps.optim.rmsprop import RMSProp
+from sparkps.optim.sgd import SGD
+
+__all__ = [
+    "FTRL",
+    "SGD",
+    "AdaGrad",
+    "Adam",
+    "AdamW",
+    "FieldSpec",
+    "Momentum",
+    "Optimizer",
+    "RMSProp",
+    "from_spec",
+    "per_row",
+    "shrink",
+]

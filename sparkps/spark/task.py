@@ -1,0 +1,125 @@
+"""What runs inside a Spark task of a training stage.
+
+The order of events of a rank (SEMANTICS §4): register and wait for the gang; then read the rows and
+prepare them, batch by batch; report their number and fingerprint; train; hand back the result. The
+connection to the coordinator ends with the task, however it ends. A task whose rank another attempt
+has finished returns at once.
+
+One row goes back to Spark, so that the driver can tell a stage that has run from one that Spark
+found nothing to do for. Everything else that a worker has to say goes through the coordinator.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.taskcontext import TaskContext
+
+from sparkps.client.shell import ClientInfo
+from sparkps.client.training import join_run
+from sparkps.client.worker import Worker
+from sparkps.errors import WrongType
+from sparkps.spark.prepared import PreparedBatches
+from sparkps.spark.rows import RowStream
+from sparkps.spec import SessionSpec
+
+#: Schema of what a task returns, for Spark and for Arrow.
+DONE_SCHEMA: Final = "rank int, rows long"
+_DONE_ARROW: Final = pa.schema([("rank", pa.int32()), ("rows", pa.int64())])
+
+Prepare = Callable[[Worker, pa.RecordBatch], Any]
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """Everything that a task needs to train; it travels by pickle.
+
+    Attributes
+    ----------
+    info, session
+        How to reach the coordinator, and which run this is.
+    step, prepare
+        The user's.
+    prepared_max_bytes
+        Memory of prepared batches; beyond, they are mapped from a file.
+    rows_directory
+        Where the rows that ``step.finish`` returns are written.
+    """
+
+    info: ClientInfo
+    session: SessionSpec
+    step: Any
+    prepare: Prepare | None
+    prepared_max_bytes: int
+    rows_directory: str
+
+    def train(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Train on the rows of this task; the function of ``mapInArrow``."""
+        context = TaskContext.get()
+        if context is None:
+            raise WrongType(
+                what="TrainingTask.train", got="a call outside of Spark", expected="a Spark task"
+            )
+        rank = context.partitionId()
+        rows = self._train(batches, rank, context.taskAttemptId())
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([rank], pa.int32()), pa.array([rows])], schema=_DONE_ARROW
+        )
+
+    def _train(self, batches: Iterator[pa.RecordBatch], rank: int, task: int) -> int:
+        stream = RowStream(batches, self.session.batch_rows)
+        with join_run(self.info, self.session, rank, host=socket.gethostname(), task=task) as run:
+            if run.finished:
+                return 0
+            run.wait_for_gang()
+            prepared = PreparedBatches(self.prepared_max_bytes)
+            for batch in stream:
+                prepared.append(batch if self.prepare is None else self.prepare(run.worker, batch))
+            # Arrow keeps the memory of the batches that are gone, for others that do not come.
+            pa.default_memory_pool().release_unused()
+            run.train(
+                prepared,
+                self.step,
+                rows=stream.rows,
+                fingerprint=stream.fingerprint,
+                encode_result=RowsWriter(self.rows_directory, rank),
+            )
+        return stream.rows
+
+
+@dataclass(frozen=True)
+class RowsWriter:
+    """Writes what ``step.finish`` returned to a file, whole or not at all; a repeated attempt
+    replaces it.
+    """
+
+    directory: str
+    rank: int
+
+    def __call__(self, rows: Any) -> bytes:
+        if rows is None:
+            return b""
+        if not isinstance(rows, pa.RecordBatch):
+            raise WrongType(
+                what="the result of step.finish",
+                got=type(rows).__name__,
+                expected="a pyarrow.RecordBatch",
+            )
+        name = f"rank-{self.rank:05}.parquet"
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}-", dir=self.directory)
+        try:
+            with open(handle, "wb") as file:
+                pq.write_table(pa.Table.from_batches([rows]), file)
+            os.replace(temporary, Path(self.directory, name))
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return name.encode()

@@ -1,0 +1,33 @@
+"""One SparkSession for all tests of a session: a JVM start costs seconds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Four task slots whose tasks may fail three times, as on a cluster."""
+    directory = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        session = (
+            SparkSession.builder.master("local[4,4]")
+            .appName("sparkps tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "ERROR")
+            .config("spark.sql.shuffle.partitions", "4")
+            .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+            .config("spark.local.dir", str(directory / "local"))
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()

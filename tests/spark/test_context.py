@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from sparkps import PSContext, init, optim
+from sparkps.config import Settings
+from sparkps.errors import (
+    ContextExists,
+    InvalidArgument,
+    InvalidSetting,
+    NotInRun,
+    NotPicklable,
+    TableExists,
+    TableNotFound,
+    WrongType,
+)
+from sparkps.spark.arguments import context_settings, server_count, table_spec
+
+pytestmark = pytest.mark.spark
+
+
+class FakeConf:
+    def __init__(self, pairs: dict[str, str]) -> None:
+        self.getAll = pairs
+
+
+class FakeSpark:
+    """A session as far as settings are read from it."""
+
+    def __init__(self, master: str, core: dict[str, str], later: dict[str, str]) -> None:
+        self.conf = FakeConf(later)
+        self.sparkContext = self
+        self.master = master
+        self._core = core
+
+    def getConf(self) -> FakeSpark:
+        return self
+
+    def getAll(self) -> list[tuple[str, str]]:
+        return list(self._core.items())
+
+
+def settings(master: str = "local[4]", **options: Any) -> Settings:
+    core = {"spark.app.name": "x", "spark.sparkps.heartbeat": "2s", "spark.sparkps.dead": "30s"}
+    spark: Any = FakeSpark(master, core, {"spark.sparkps.heartbeat": "3s"})
+    return context_settings(spark, options.pop("servers", None), options)
+
+
+def test_options_win_over_the_session_which_wins_over_sparks_start() -> None:
+    assert (settings().heartbeat, settings().dead) == (3.0, 30.0)
+    assert settings(heartbeat="4s").heartbeat == 4.0
+    assert settings(servers=3).servers == 3
+
+
+@pytest.mark.parametrize(
+    "master", ["spark://host:7077", "yarn", "k8s://x", "local-cluster[2,1,1024]"]
+)
+def test_another_master_than_local_needs_the_plugin_or_a_word_said_aloud(master: str) -> None:
+    with pytest.raises(InvalidSetting) as caught:
+        settings(master)
+    sentence = str(caught.value)
+    assert "--conf spark.plugins=org.sparkps.SparkPSPlugin" in sentence
+    assert "--jars" in sentence
+    assert 'launch="local"' in sentence
+    assert settings(master, launch="local").launch == "local"
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
+def test_a_local_master_needs_no_word(master: str) -> None:
+    assert settings(master).launch == "local"
+
+
+def test_a_setting_that_is_not_there_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InvalidSetting, match=r"did you mean 'server\.memory'"):
+        settings(server_memry="2g")
+
+
+def test_there_is_a_server_for_four_slots(spark: SparkSession) -> None:
+    assert server_count(spark, Settings()) == 1
+    assert server_count(spark, Settings(servers=5)) == 5
+
+
+def test_a_second_context_is_refused_and_get_or_create_gives_the_first(
+    spark: SparkSession, ps: PSContext
+) -> None:
+    with pytest.raises(ContextExists, match="get_or_create"):
+        PSContext(spark)
+    assert PSContext.get_or_create(spark) is ps
+    assert PSContext.get_or_create(spark, servers=2) is ps
+    with pytest.raises(InvalidArgument, match="was made with 2; stop it first"):
+        PSContext.get_or_create(spark, servers=3)
+
+
+@pytest.mark.parametrize("pickler", [pickle, cloudpickle])
+def test_a_context_does_not_pickle(ps: PSContext, pickler: Any) -> None:
+    with pytest.raises(NotPicklable, match="use a table handle"):
+        pickler.dumps(ps)
+
+
+def test_the_repr_fits_a_line(ps: PSContext) -> None:
+    assert repr(ps).startswith("<PSContext of local-")
+    assert len(repr(ps)) < 100
+
+
+def test_a_bare_name_gives_the_table_that_is_there(ps: PSContext) -> None:
+    with pytest.raises(TableNotFound, match=r"ps.table\('weights'"):
+        ps.table("weights")
+    made = ps.table("weights", width=2)
+    assert ps.table("weights").info == made.info
+    assert ps.table("weights", width=2).info == made.info
+    assert made.info in [table.info for table in ps.tables()]
+    with pytest.raises(TableExists, match="width 2 != 3"):
+        ps.table("weights", width=3)
+    assert ps.table("weights", width=3, replace=True).info.id != made.info.id
+    ps.table("weights").drop()
+
+
+@pytest.mark.parametrize("name", ["a b/c.d", "特征 列", "étiquette", "'\"`"])
+def test_any_printable_name_will_do(ps: PSContext, name: str) -> None:
+    table = ps.table(name, dim=3)
+    table.push([0], [1.0])
+    assert ps.table(name).pull([0, 1]).tolist() == [1.0, 0.0]
+    table.drop()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"name": ""}, "name="),
+        ({"name": "a\nb"}, "printable"),
+        ({"width": 0}, "width="),
+        ({"width": 1.5}, "width=1.5: must be a whole number"),
+        ({"dim": 0}, "dim="),
+        ({"dtype": "float16"}, "dtype="),
+        ({"dim": 3, "partitions": 4}, "partitions="),
+        ({"init": float("nan")}, "init="),
+        ({"dtype": "int64", "optimizer": optim.SGD()}, "optimizer="),
+        ({"optimizer": optim.FTRL(), "init": 0.5}, "init="),
+    ],
+)
+def test_a_bad_argument_is_named(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        table_spec(**{"name": "t", **arguments})
+
+
+def test_an_optimizer_is_an_object_and_a_name_a_string() -> None:
+    with pytest.raises(WrongType, match=r"as AdaGrad\(lr=0.1\)"):
+        table_spec("t", optimizer=optim.AdaGrad)
+    with pytest.raises(WrongType, match="a table's name is int"):
+        table_spec(3)
+
+
+def test_small_dense_tables_get_fewer_partitions_and_dtypes_have_many_names() -> None:
+    assert table_spec("t", dim=1).partitions == 1
+    assert table_spec("t", dim=1000).partitions == 64
+    assert table_spec("t").partitions == 64
+    assert {table_spec("t", dtype=d).dtype for d in ("float64", np.float64, np.dtype("f8"))} == {
+        "float64"
+    }
+    assert table_spec("t", init=init.Normal(0.1)).init.kind == "normal"
+
+
+def test_status_knows_servers_and_tables(ps: PSContext) -> None:
+    status = ps.status()
+    assert len(status["servers"]) == 2
+    assert "tables" in status
+
+
+def test_in_a_task_outside_a_run_a_handle_reads_and_does_not_write(
+    spark: SparkSession, make_table: Any
+) -> None:
+    table = make_table(dim=10)
+    table.push([3], [2.5])
+
+    def read(batches: Any) -> Any:
+        for batch in batches:
+            value = float(table.pull([3])[0])
+            try:
+                table.push([3], [1.0])
+                said = "written"
+            except NotInRun as error:
+                said = str(error)
+            yield batch.from_pydict({"value": [value], "said": [said]})
+
+    row = spark.range(1).coalesce(1).mapInArrow(read, "value double, said string").collect()[0]
+    assert row.value == 2.5
+    assert "ps.run" in row.said
+    assert table.pull([3])[0] == 2.5
