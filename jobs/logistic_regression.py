@@ -1,10 +1,12 @@
 """Train a sparse logistic regression on parameter servers, test it, and save the model.
 
-    python jobs/logistic_regression.py --train train.libsvm.gz --test test.libsvm.gz --model out.model
-    spark-submit jobs/logistic_regression.py --train hdfs:///clicks/train.parquet --model hdfs:///clicks/model
+    python jobs/logistic_regression.py --train train.libsvm.gz --test test.libsvm.gz --model
+    out.model spark-submit jobs/logistic_regression.py --train hdfs:///clicks/train.parquet --model
+    hdfs:///clicks/model
 
-Input is libsvm text (any compression that Spark reads; 1-based indices unless --base 0), or Parquet with columns
-``label``, ``features`` (a vector, or array<bigint> of ids) and, beside ids, optionally ``values``.
+Input is libsvm text (any compression that Spark reads; 1-based indices unless --base 0), or Parquet
+with columns ``label``, ``features`` (a vector, or array<bigint> of ids) and, beside ids, optionally
+``values``.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ import argparse
 import sys
 import time
 
-from pyspark.ml.functions import vector_to_array
+from pyspark.ml.evaluation import (
+    BinaryClassificationEvaluator,
+    MulticlassClassificationEvaluator,
+)
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from sparkps import PSContext, errors, read_libsvm
 from sparkps.ml.classification import LogisticRegression
@@ -23,27 +27,29 @@ from sparkps.ml.classification import LogisticRegression
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    data = parser.add_argument_group("data")
-    data.add_argument("--train", required=True, metavar="PATH", help="training rows: libsvm text, or *.parquet")
-    data.add_argument("--test", metavar="PATH", help="rows to test the model on")
-    data.add_argument("--base", type=int, choices=(0, 1), default=1, help="first index in libsvm files (default 1)")
-    data.add_argument("--features", type=int, metavar="N", help="refuse libsvm indices beyond N features")
-    data.add_argument("--model", metavar="PATH", help="where to save the fitted model (a directory)")
-    data.add_argument("--overwrite", action="store_true", help="replace a model that is there")
-    fit = parser.add_argument_group("training")
-    fit.add_argument("--solver", choices=("adagrad", "adam", "sgd", "ftrl"), default="adagrad")
-    fit.add_argument("--epochs", type=int, default=15, metavar="N", help="passes over the data at most (default 15)")
-    fit.add_argument("--reg-param", type=float, default=0.0, metavar="X", help="weight of the penalty (default 0)")
-    fit.add_argument("--elastic-net", type=float, default=0.0, metavar="X", help="0 = L2 ... 1 = L1 (default 0)")
-    fit.add_argument("--step-size", type=float, metavar="X", help="step size (default: the solver's own)")
-    fit.add_argument("--batch-size", type=int, default=4096, metavar="N", help="rows of one gradient (default 4096)")
-    fit.add_argument("--consistency", default="bsp", help='"bsp" (default), "ssp:<staleness>" or "asp"')
-    cluster = parser.add_argument_group("cluster")
-    cluster.add_argument("--workers", type=int, metavar="N", help="training tasks (default: what the input allows)")
-    cluster.add_argument("--servers", type=int, metavar="N", help="server processes (default: one per 4 task slots)")
-    cluster.add_argument("--master", metavar="URL", help="Spark master, for plain python (default local[*])")
+    add = parser.add_argument_group("data").add_argument
+    add("--train", required=True, metavar="PATH", help="training rows: libsvm text, or *.parquet")
+    add("--test", metavar="PATH", help="rows to test the model on")
+    add("--base", type=int, choices=(0, 1), default=1, help="first index in libsvm (default 1)")
+    add("--features", type=int, metavar="N", help="refuse libsvm indices beyond N features")
+    add("--model", metavar="PATH", help="where to save the fitted model (a directory)")
+    add("--overwrite", action="store_true", help="replace a model that is there")
+    add = parser.add_argument_group("training").add_argument
+    add("--solver", choices=("adagrad", "adam", "sgd", "ftrl"), default="adagrad")
+    add("--epochs", type=int, default=15, metavar="N", help="passes at most (default 15)")
+    add("--reg-param", type=float, default=0.0, metavar="X", help="weight of the penalty (0)")
+    add("--elastic-net", type=float, default=0.0, metavar="X", help="0 is L2, 1 is L1 (0)")
+    add("--step-size", type=float, metavar="X", help="step size (default: the solver's own)")
+    add("--batch-size", type=int, default=4096, metavar="N", help="rows of a gradient (4096)")
+    add("--consistency", default="bsp", help='"bsp" (default), "ssp:<staleness>" or "asp"')
+    add = parser.add_argument_group("cluster").add_argument
+    add("--workers", type=int, metavar="N", help="training tasks (default: by the input)")
+    add("--servers", type=int, metavar="N", help="server processes (default: 1 per 4 slots)")
+    add("--master", metavar="URL", help="Spark master, for plain python (default local[*])")
     return parser.parse_args()
 
 
@@ -54,20 +60,15 @@ def read(spark: SparkSession, path: str, args: argparse.Namespace) -> DataFrame:
 
 
 def scores(predictions: DataFrame) -> dict[str, float]:
-    """Mean logloss, area under the ROC curve (Mann-Whitney, ties count half) and accuracy."""
-    p = vector_to_array("probability")[1]
-    rows = predictions.select("label", "prediction", p.alias("p"))
-    one = F.greatest(F.when(F.col("label") == 1, F.col("p")).otherwise(1 - F.col("p")), F.lit(1e-15))
-    overall = rows.agg(
-        F.avg(-F.log(one)).alias("logloss"), F.avg((F.col("label") == F.col("prediction")).cast("int")).alias("accuracy")
-    ).first()
-    by_score = rows.groupBy("p").agg(F.sum("label").alias("pos"), F.sum(1 - F.col("label")).alias("neg"))
-    below, area, positives = 0.0, 0.0, 0.0
-    for row in by_score.orderBy("p").toLocalIterator():
-        area += row.pos * (below + row.neg / 2)
-        below, positives = below + row.neg, positives + row.pos
-    auc = area / (positives * below) if positives and below else float("nan")
-    return {"logloss": overall.logloss, "AUC": auc, "accuracy": overall.accuracy}
+    """Mean logloss, area under the ROC curve (exact, not binned) and accuracy."""
+    rows = predictions.select("label", "prediction", "probability", "rawPrediction").cache()
+    by_class = MulticlassClassificationEvaluator()
+    ranking = BinaryClassificationEvaluator(numBins=0)
+    return {
+        "logloss": by_class.setMetricName("logLoss").evaluate(rows),
+        "AUC": ranking.evaluate(rows),
+        "accuracy": by_class.setMetricName("accuracy").evaluate(rows),
+    }
 
 
 def main() -> int:
@@ -79,13 +80,21 @@ def main() -> int:
         with PSContext(spark, **({"servers": args.servers} if args.servers else {})) as ps:
             train = read(spark, args.train, args)
             estimator = LogisticRegression(
-                solver=args.solver, maxIter=args.epochs, regParam=args.reg_param, elasticNetParam=args.elastic_net,
-                stepSize=args.step_size, batchSize=args.batch_size, consistency=args.consistency,
-                numWorkers=args.workers, valuesCol="values" if "values" in train.columns else None,
-            )  # fmt: skip
+                solver=args.solver,
+                maxIter=args.epochs,
+                regParam=args.reg_param,
+                elasticNetParam=args.elastic_net,
+                stepSize=args.step_size,
+                batchSize=args.batch_size,
+                consistency=args.consistency,
+                numWorkers=args.workers,
+                valuesCol="values" if "values" in train.columns else None,
+            )
             began = time.monotonic()
             model = estimator.fit(train)
-            print(f"trained {len(model.weights)} weights in {time.monotonic() - began:.1f} s on {ps}")
+            print(
+                f"trained {len(model.weights)} weights in {time.monotonic() - began:.1f} s on {ps}"
+            )
         if args.test:
             found = scores(model.transform(read(spark, args.test, args)))
             print("test " + "  ".join(f"{name} {value:.4f}" for name, value in found.items()))

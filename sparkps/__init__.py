@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sparkps import errors, optim
     from sparkps.spark.batches import CSR, csr
     from sparkps.spark.context import PSContext
+    from sparkps.spark.libsvm import read_libsvm
     from sparkps.store import functions, init
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "functions",
     "init",
     "optim",
+    "read_libsvm",
 ]
 
 #: Public name -> the module that has it, and its name there; a module itself has no name in it.
@@ -38,6 +40,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "functions": ("sparkps.store.functions", ""),
     "init": ("sparkps.store.init", ""),
     "optim": ("sparkps.optim", ""),
+    "read_libsvm": ("sparkps.spark.libsvm", "read_libsvm"),
 }
 
 

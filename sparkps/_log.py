@@ -1,4 +1,6 @@
-"""Logging of the three programs: one line per event, one file per process, and how to read a file's end."""
+"""Logging of the three programs: one line per event, one file per process, and how to read a file's
+end.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def get(name: str) -> logging.Logger:
 
 
 def to_file(path: str) -> None:
-    """Send this process's log to ``path``, and its stdout and stderr too, so that a traceback of C code is kept.
+    """Send this process's log to ``path``, and its stdout and stderr too, so that a traceback of C
+    code is kept.
 
     An empty path leaves stderr as it is and logs there.
     """

@@ -1,12 +1,13 @@
 """Every setting of sparkps, once: name, unit, default and reason.
 
-A setting is a field of :class:`Settings`. Its Spark key follows from its name: ``message_max_bytes`` is
-``spark.sparkps.message.maxBytes``. Settings come from three places, the later wins: the defaults here, the
-``spark.sparkps.*`` keys of the Spark configuration, and the options of ``PSContext``. Children get them as
-JSON with the first line of their stdin, handles carry them to tasks; nobody reads the environment for a setting.
+A setting is a field of :class:`Settings`. Its Spark key follows from its name:
+``message_max_bytes`` is ``spark.sparkps.message.maxBytes``. Settings come from three places, the
+later wins: the defaults here, the ``spark.sparkps.*`` keys of the Spark configuration, and the
+options of ``PSContext``. Children get them as JSON with the first line of their stdin, handles
+carry them to tasks; nobody reads the environment for a setting.
 
-This file is also the only one that looks at the process environment: to hand a child an environment without
-Spark's secrets.
+This file is also the only one that looks at the process environment: to hand a child an environment
+without Spark's secrets.
 """
 
 from __future__ import annotations
@@ -110,18 +111,16 @@ def _setting(default: Any, kind: _Kind, doc: str) -> Any:
 class Settings:
     """All settings, checked. ``Settings.load`` reads them, ``describe`` tells about them.
 
-    Examples
-    --------
-    >>> settings = Settings.load({"spark.sparkps.server.memory": "2g"}, servers=3)
-    >>> settings.server_memory, settings.servers
-    (2147483648, 3)
-    >>> Settings.load({"spark.sparkps.gang.timeot": "5"})
-    Traceback (most recent call last):
-    sparkps.errors.InvalidSetting: setting gang.timeot='5': there is no such setting; did you mean 'gang.timeout'?
+    Examples -------- >>> settings = Settings.load({"spark.sparkps.server.memory": "2g"}, servers=3)
+    >>> settings.server_memory, settings.servers (2147483648, 3) >>>
+    Settings.load({"spark.sparkps.gang.timeot": "5"}) Traceback (most recent call last):
+    sparkps.errors.InvalidSetting: setting gang.timeot='5': there is no such setting; did you mean
+    'gang.timeout'?
     """
 
     servers: int | None = _setting(
-        None, _COUNT,
+        None,
+        _COUNT,
         "Server processes. Unset: one per four task slots, at least 1, at most 8: a server is one "
         "thread, and clients need cores too.",
     )
@@ -129,64 +128,86 @@ class Settings:
         "local", _LAUNCH, "Who starts the servers: `local` makes them children of the driver."
     )
     server_memory: int | None = _setting(
-        None, _SIZE,
-        "Memory that one server may use; a write beyond it is refused with MemoryLimit. Unset: half of "
-        "the machine's memory over the servers, so that Spark keeps the other half.",
+        None,
+        _SIZE,
+        "Memory that one server may use; a write beyond it is refused with MemoryLimit. Unset: "
+        "half of the machine's memory over the servers, so that Spark keeps the other half.",
     )
     message_max_bytes: int = _setting(
-        4 * 2**20, _SIZE,
-        "Largest message; requests are split at it. Small enough that no message holds a server's loop "
-        "for more than some milliseconds, large enough that its fixed cost vanishes.",
+        4 * 2**20,
+        _SIZE,
+        "Largest message; requests are split at it. Small enough that no message holds a server's"
+        " loop for more than some milliseconds, large enough that its fixed cost vanishes.",
     )
     window_bytes: int = _setting(
-        32 * 2**20, _SIZE,
+        32 * 2**20,
+        _SIZE,
         "Bytes in flight from one client to one server; beyond, calls wait (back-pressure).",
     )
     keysets_max_bytes: int = _setting(
-        2**30, _SIZE,
-        "Memory of the vocabularies and keysets of one table and session on one server. When it is full "
-        "nothing is evicted (epochs scan in a cycle); the rest goes by plain keys.",
+        2**30,
+        _SIZE,
+        "Memory of the vocabularies and keysets of one table and session on one server. When it "
+        "is full nothing is evicted (epochs scan in a cycle); the rest goes by plain keys.",
     )
     prepared_max_bytes: int = _setting(
-        4 * 2**30, _SIZE,
+        4 * 2**30,
+        _SIZE,
         "Memory of one worker's prepared batches; beyond, their arrays go to a memory-mapped file.",
     )
-    heartbeat: float = _setting(1.0, _TIME, "How often every process tells the coordinator it lives.")
+    heartbeat: float = _setting(
+        1.0, _TIME, "How often every process tells the coordinator it lives."
+    )
     dead: float = _setting(
-        10.0, _TIME,
+        10.0,
+        _TIME,
         "Silence after which a process counts as dead: ten heartbeats, so that a long pause of a "
         "garbage collector is not a death.",
     )
-    stall_warn: float = _setting(30.0, _TIME, "A worker that keeps others waiting so long is named.")
-    stall_fatal: float = _setting(300.0, _TIME, "A worker that keeps others waiting so long ends the run.")
+    stall_warn: float = _setting(
+        30.0, _TIME, "A worker that keeps others waiting so long is named."
+    )
+    stall_fatal: float = _setting(
+        300.0, _TIME, "A worker that keeps others waiting so long ends the run."
+    )
     gang_timeout: float = _setting(
         120.0, _TIME, "From the first worker of a run that comes to the last; then the run fails."
     )
     request_timeout: float = _setting(
-        60.0, _TIME, "A request without any progress for so long fails and names the silent process."
+        60.0,
+        _TIME,
+        "A request without any progress for so long fails and names the silent process.",
     )
     start_timeout: float = _setting(
-        60.0, _TIME,
-        "For the coordinator and the servers to be ready. They take half a second of CPU each; a loaded "
-        "machine takes longer.",
+        60.0,
+        _TIME,
+        "For the coordinator and the servers to be ready. They take half a second of CPU each; a "
+        "loaded machine takes longer.",
     )
     stop_timeout: float = _setting(
         5.0, _TIME, "For children to leave by themselves at stop; then they are killed."
     )
     tcp: bool = _setting(
-        False, _FLAG,
-        "Listen on 127.0.0.1 as well as on the local sockets; such connections may not call functions.",
+        False,
+        _FLAG,
+        "Listen on 127.0.0.1 as well as on the local sockets; such connections may not call "
+        "functions.",
     )
     log_dir: str | None = _setting(
-        None, _TEXT,
+        None,
+        _TEXT,
         "Where the log files of the children go and stay. Unset: in the private directory that is "
         "removed at stop; errors carry the last lines.",
     )
     progress: bool = _setting(True, _FLAG, "Show a line that says how far a run is, on a terminal.")
     model_local_bytes: int = _setting(
-        256 * 10**6, _SIZE, "Fitted models up to this size are fetched, larger ones written to model.dir."
+        256 * 10**6,
+        _SIZE,
+        "Fitted models up to this size are fetched, larger ones written to model.dir.",
     )
-    model_dir: str | None = _setting(None, _TEXT, "Directory of fitted models that are too large to fetch.")
+    model_dir: str | None = _setting(
+        None, _TEXT, "Directory of fitted models that are too large to fetch."
+    )
     python: str | None = _setting(None, _TEXT, "Python of the children. Unset: the driver's own.")
     faults_delay_ms: float = _setting(
         0.0, _DELAY, "For tests: hold every message back for a random time up to this."
@@ -208,11 +229,14 @@ class Settings:
                 raise InvalidSetting(name=_key(field.name), value=value, reason=kind.must)
             object.__setattr__(self, field.name, parsed)
         for low, high in (
-            ("heartbeat", "dead"), ("stall_warn", "stall_fatal"), ("message_max_bytes", "window_bytes"),
+            ("heartbeat", "dead"),
+            ("stall_warn", "stall_fatal"),
+            ("message_max_bytes", "window_bytes"),
         ):
             if getattr(self, low) > getattr(self, high):
                 raise InvalidSetting(
-                    name=_key(low), value=getattr(self, low),
+                    name=_key(low),
+                    value=getattr(self, low),
                     reason=f"must not exceed {_key(high)}={getattr(self, high)}",
                 )
 
@@ -223,7 +247,8 @@ class Settings:
         Parameters
         ----------
         mapping
-            A Spark configuration; keys without the prefix ``spark.sparkps.`` are other people's and ignored.
+            A Spark configuration; keys without the prefix ``spark.sparkps.`` are other people's and
+            ignored.
         **overrides
             Settings by field name (``server_memory="2g"``); ``None`` leaves the setting as it is.
 
@@ -237,7 +262,7 @@ class Settings:
         for key, value in (mapping or {}).items():
             if not key.startswith(PREFIX):
                 continue
-            short = key[len(PREFIX):]
+            short = key[len(PREFIX) :]
             if short not in names:
                 raise _unknown(short, value, list(names))
             values[names[short]] = value
@@ -270,9 +295,8 @@ class Settings:
             default = "unset" if field.default is None else str(field.default)
             if isinstance(field.default, bool):
                 default = default.lower()
-            lines.append(
-                f"| `{PREFIX}{_key(field.name)}` | {kind.unit} | {default} | {field.metadata['doc']} |"
-            )
+            key, meaning = PREFIX + _key(field.name), field.metadata["doc"]
+            lines.append(f"| `{key}` | {kind.unit} | {default} | {meaning} |")
         return "\n".join(lines)
 
 
@@ -292,22 +316,30 @@ def _unknown(name: str, value: Any, known: list[str]) -> InvalidSetting:
 
 #: One thread for every library that would start its own: servers are single-threaded by design.
 _THREADS: Final = (
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "ARROW_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "ARROW_NUM_THREADS",
 )
-#: Spark's own secrets (py4j's, the shuffle's); the user's (for an object store, say) are needed to save models.
+#: Spark's own secrets (py4j's, the shuffle's); the user's (for an object store, say) are needed to
+#: save models.
 _SECRET: Final = re.compile(r"^_?SPARK.*SECRET|^PYSPARK_GATEWAY")
 
 
 def child_environment(path: list[str] | None = None) -> dict[str, str]:
-    """Return this process's environment for a child: no secrets, one thread, modules found where we find them.
+    """Return this process's environment for a child: no secrets, one thread, modules found where we
+    find them.
 
     Parameters
     ----------
     path
-        Directories for ``PYTHONPATH``; by default this interpreter's ``sys.path``, so that the modules of a
-        user's optimizers and server functions can be imported there.
+        Directories for ``PYTHONPATH``; by default this interpreter's ``sys.path``, so that the
+        modules of a user's optimizers and server functions can be imported there.
     """
-    environment = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    # The one place that reads it (see above).
+    inherited = os.environ  # noqa: TID251
+    environment = {name: value for name, value in inherited.items() if not _SECRET.search(name)}
     environment.update(dict.fromkeys(_THREADS, "1"))
     entries = [os.path.abspath(entry) for entry in (sys.path if path is None else path)]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))

@@ -1,8 +1,8 @@
 """Every error that sparkps raises, and nothing else.
 
-An error keeps its values in ``fields`` and makes its sentence from them, so that it survives pickling and the
-wire with nothing lost. A sentence says whose fault it is, what was seen, and what to do next. Each class also
-inherits the builtin that a Python user would expect to catch.
+An error keeps its values in ``fields`` and makes its sentence from them, so that it survives
+pickling and the wire with nothing lost. A sentence says whose fault it is, what was seen, and what
+to do next. Each class also inherits the builtin that a Python user would expect to catch.
 
 ::
 
@@ -56,14 +56,15 @@ class PSError(Exception):
     Parameters
     ----------
     **fields
-        The values that the sentence is made of. They must be of plain types (numbers, strings, lists),
-        since they cross the wire.
+        The values that the sentence is made of. They must be of plain types (numbers, strings,
+        lists), since they cross the wire.
 
     Examples
     --------
     >>> from sparkps.errors import NotEnoughSlots
     >>> print(NotEnoughSlots(asked=4, slots=1))
-    4 workers were asked for and Spark has 1 task slots; ask for at most 1 (workers=1) or give Spark more cores
+    4 workers were asked for and Spark has 1 task slots; ask for at most 1 (workers=1) or give Spark
+    more cores
     """
 
     sentence: ClassVar[str] = "{reason}"
@@ -89,7 +90,9 @@ class PSError(Exception):
         return type(self).__name__, self.fields
 
     def because(self, context: str) -> PSError:
-        """Add the caller's context (table, server, number of keys) to the sentence; return ``self``."""
+        """Add the caller's context (table, server, number of keys) to the sentence; return
+        ``self``.
+        """
         before = self.fields.get("context")
         self.fields["context"] = f"{before}; {context}" if before else context
         return self
@@ -100,7 +103,8 @@ def _rebuild(name: str, fields: dict[str, Any]) -> PSError:
 
 
 def from_wire(name: str, fields: dict[str, Any]) -> PSError:
-    """The one map from wire status to exception; an unknown name becomes a plain :class:`PSError`."""
+    """The one map from wire status to exception; an unknown name becomes a plain "
+    ":class:`PSError`."""
     kind = _BY_NAME.get(name)
     if kind is None:
         return PSError(reason=f"{name}: {fields}")
@@ -128,33 +132,40 @@ class WrongType(PSError, TypeError):
 
 
 class TableNotFound(PSError, KeyError):
-    sentence = "there is no table {table!r}; the tables here are {known}. Create it with ps.table({table!r}, ...)"
+    sentence = (
+        "there is no table {table!r}; the tables here are {known}. Create it with "
+        "ps.table({table!r}, ...)"
+    )
 
 
 class TableExists(PSError, ValueError):
     sentence = (
-        "table {table!r} exists with another spec ({difference}); use ps.table({table!r}) for the one there, "
+        "table {table!r} exists with another spec ({difference}); use ps.table({table!r}) for the "
+        "one there, "
         "or replace=True to drop it and start anew"
     )
 
 
 class TableBusy(PSError, RuntimeError):
     sentence = (
-        "table {table!r} is written by a bsp run (session {session}) and takes no writes from outside until "
+        "table {table!r} is written by a bsp run (session {session}) and takes no writes from "
+        "outside until "
         "that run ends; write inside the run, or after it"
     )
 
 
 class NotInRun(PSError, RuntimeError):
     sentence = (
-        "table {table!r}: {what} was called in a Spark task outside ps.run, where a table handle only reads "
+        "table {table!r}: {what} was called in a Spark task outside ps.run, where a table handle "
+        "only reads "
         "(Spark may run a task twice); write from a step of ps.run, or from the driver"
     )
 
 
 class ContextExists(PSError, RuntimeError):
     sentence = (
-        "this SparkSession has a PSContext already; use PSContext.get_or_create(spark) for it, or call ps.stop() first"
+        "this SparkSession has a PSContext already; use PSContext.get_or_create(spark) for it, or "
+        "call ps.stop() first"
     )
 
 
@@ -163,7 +174,10 @@ class ContextStopped(PSError, RuntimeError):
 
 
 class NotPicklable(PSError, TypeError):
-    sentence = "a PSContext cannot be sent to tasks; use a table handle (ps.table(name)) in the function instead"
+    sentence = (
+        "a PSContext cannot be sent to tasks; use a table handle (ps.table(name)) in the function "
+        "instead"
+    )
 
 
 class NotEnoughSlots(PSError, ValueError):
@@ -179,14 +193,16 @@ class PSTimeout(PSError, TimeoutError):
 
 class GangIncomplete(PSTimeout):
     sentence = (
-        "{came} of {size} workers came within {seconds} s; {size} free slots are needed at the same time. "
+        "{came} of {size} workers came within {seconds} s; {size} free slots are needed at the "
+        "same time. "
         "Lower workers=, free the cluster, or raise spark.sparkps.gang.timeout"
     )
 
 
 class WorkerStalled(PSTimeout):
     sentence = (
-        "rank {rank} on {host} (pid {pid}) has been at clock {clock} for {seconds} s and holds the others back; "
+        "rank {rank} on {host} (pid {pid}) has been at clock {clock} for {seconds} s and holds "
+        "the others back; "
         "see its executor's log, or raise spark.sparkps.stall.fatal"
     )
 
@@ -200,14 +216,17 @@ class RequestTimeout(PSTimeout):
 
 class ServerLost(PSError, ConnectionError):
     sentence = (
-        "server {server} is lost ({status}), and with it a part of the tables {tables}, which have no replica. "
-        "Its log {log} ends:\n{tail}\nCreate the tables again with replace=True, or load a saved model"
+        "server {server} is lost ({status}), and with it a part of the tables {tables}, which "
+        "have no replica. "
+        "Its log {log} ends:\n{tail}\nCreate the tables again with replace=True, or load a saved "
+        "model"
     )
 
 
 class CoordinatorLost(PSError, ConnectionError):
     sentence = (
-        "the coordinator is lost ({status}); every run has failed with it. Its log {log} ends:\n{tail}\n"
+        "the coordinator is lost ({status}); every run has failed with it. Its log {log} "
+        "ends:\n{tail}\n"
         "Stop this PSContext and make a new one"
     )
 
@@ -217,19 +236,24 @@ class SessionEnded(PSError, RuntimeError):
 
 
 class TokenLost(PSError, RuntimeError):
-    sentence = "token {token} no longer holds rank {rank} of session {session}: another task has taken it over"
+    sentence = (
+        "token {token} no longer holds rank {rank} of session {session}: another task has taken "
+        "it over"
+    )
 
 
 class MemoryLimit(PSError, MemoryError):
     sentence = (
-        "server {server}: table {table!r} needs {needed} more bytes and {used} of its {limit} bytes are used; "
+        "server {server}: table {table!r} needs {needed} more bytes and {used} of its {limit} "
+        "bytes are used; "
         "raise spark.sparkps.server.memory or start more servers"
     )
 
 
 class NonDeterministicInput(PSError, RuntimeError):
     sentence = (
-        "rank {rank}: this attempt read other rows than the one before ({reason}); cache or checkpoint the "
+        "rank {rank}: this attempt read other rows than the one before ({reason}); cache or "
+        "checkpoint the "
         "DataFrame so that a retried task reads the same rows"
     )
 
@@ -240,13 +264,16 @@ class MalformedRequest(PSError, ValueError):
 
 class VersionMismatch(PSError, RuntimeError):
     sentence = (
-        "{peer} speaks protocol version {theirs}, this side {ours}; install the same sparkps version on the "
+        "{peer} speaks protocol version {theirs}, this side {ours}; install the same sparkps "
+        "version on the "
         "driver and on every executor"
     )
 
 
 class FunctionFailed(PSError, RuntimeError):
-    sentence = "{what} raised on server {server}, table {table!r}, partition {partition}:\n{traceback}"
+    sentence = (
+        "{what} raised on server {server}, table {table!r}, partition {partition}:\n{traceback}"
+    )
 
 
 class FunctionRefused(PSError, PermissionError):

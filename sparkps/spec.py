@@ -1,6 +1,7 @@
 """Frozen words that every floor shares: what a table is, where its partitions are, what a run is.
 
-Nothing here does anything but describe itself and check itself; all of it crosses the wire as MessagePack.
+Nothing here does anything but describe itself and check itself; all of it crosses the wire as
+MessagePack.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import msgspec
 from sparkps.errors import InvalidArgument
 
 DTYPES: Final = ("float32", "float64", "int64")
-#: Partitions move in groups, so that a primary has few backup servers (SEMANTICS §7); a power of two, fixed for ever.
+#: Partitions move in groups, so that a primary has few backup servers (SEMANTICS §7); a power of
+#: two, fixed for ever.
 GROUPS: Final = 64
 DEFAULT_PARTITIONS: Final = 64
 MAX_PARTITIONS: Final = 4096
@@ -28,7 +30,8 @@ DType = Literal["float32", "float64", "int64"]
 class InitSpec(msgspec.Struct, frozen=True, array_like=True):
     """What an absent row looks like: a pure function of (seed, key, column).
 
-    ``kind`` is ``constant`` (value a), ``normal`` (mean a, standard deviation b) or ``uniform`` (from a to b).
+    ``kind`` is ``constant`` (value a), ``normal`` (mean a, standard deviation b) or ``uniform``
+    (from a to b).
     """
 
     kind: Literal["constant", "normal", "uniform"] = "constant"
@@ -37,7 +40,9 @@ class InitSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OptimizerSpec(msgspec.Struct, frozen=True, array_like=True):
-    """An optimizer as it travels: its name, its numbers in order, and a user's own class by cloudpickle."""
+    """An optimizer as it travels: its name, its numbers in order, and a user's own class by
+    cloudpickle.
+    """
 
     name: str
     numbers: tuple[tuple[str, float], ...] = ()
@@ -58,21 +63,51 @@ class TableSpec(msgspec.Struct, frozen=True, array_like=True):
     allow_nonfinite: bool = False
 
     def check(self) -> TableSpec:
-        """Return ``self``, or raise :class:`~sparkps.errors.InvalidArgument` that names the bad argument."""
+        """Return ``self``, or raise :class:`~sparkps.errors.InvalidArgument` that names the bad
+        argument.
+        """
         for name, value, good, reason in (
-            ("name", self.name, 0 < len(self.name.encode()) <= 255 and self.name.isprintable(),
-             "a table's name has 1 to 255 bytes of printable characters"),
+            (
+                "name",
+                self.name,
+                0 < len(self.name.encode()) <= 255 and self.name.isprintable(),
+                "a table's name has 1 to 255 bytes of printable characters",
+            ),
             ("width", self.width, 1 <= self.width <= MAX_WIDTH, f"must be 1 to {MAX_WIDTH}"),
-            ("dim", self.dim, self.dim is None or 1 <= self.dim < 2**62, "must be positive, or None for any int64 key"),
+            (
+                "dim",
+                self.dim,
+                self.dim is None or 1 <= self.dim < 2**62,
+                "must be positive, or None for any int64 key",
+            ),
             ("dtype", self.dtype, self.dtype in DTYPES, f"must be one of {', '.join(DTYPES)}"),
-            ("partitions", self.partitions, 1 <= self.partitions <= MAX_PARTITIONS, f"must be 1 to {MAX_PARTITIONS}"),
-            ("partitions", self.partitions, self.dim is None or self.partitions <= self.dim,
-             f"must not exceed dim={self.dim}"),
-            ("optimizer", self.optimizer and self.optimizer.name, not (self.optimizer and self.dtype == "int64"),
-             "int64 tables count and take no optimizer"),
+            (
+                "partitions",
+                self.partitions,
+                1 <= self.partitions <= MAX_PARTITIONS,
+                f"must be 1 to {MAX_PARTITIONS}",
+            ),
+            (
+                "partitions",
+                self.partitions,
+                self.dim is None or self.partitions <= self.dim,
+                f"must not exceed dim={self.dim}",
+            ),
+            (
+                "optimizer",
+                self.optimizer and self.optimizer.name,
+                not (self.optimizer and self.dtype == "int64"),
+                "int64 tables count and take no optimizer",
+            ),
             ("seed", self.seed, -(2**63) <= self.seed < 2**63, "must fit in 64 bits"),
-            ("init", self.init, self.dtype != "int64" or self.init.kind == "constant" and self.init.a == int(self.init.a),
-             "int64 tables start from a whole number"),
+            (
+                "init",
+                self.init,
+                self.dtype != "int64"
+                or (self.init.kind == "constant"
+                and self.init.a == int(self.init.a)),
+                "int64 tables start from a whole number",
+            ),
         ):
             if not good:
                 raise InvalidArgument(name=name, value=value, reason=reason)
@@ -97,8 +132,8 @@ class TableInfo(msgspec.Struct, frozen=True, array_like=True):
 class ServerInfo(msgspec.Struct, frozen=True, array_like=True):
     """A server that lives or lived. A restarted process is a new id.
 
-    ``data`` is the endpoint that clients connect to (``ipc://...`` or ``tcp://127.0.0.1:port``); ``log`` the path
-    of its log file.
+    ``data`` is the endpoint that clients connect to (``ipc://...`` or ``tcp://127.0.0.1:port``);
+    ``log`` the path of its log file.
     """
 
     id: int
@@ -113,8 +148,9 @@ class ServerInfo(msgspec.Struct, frozen=True, array_like=True):
 class View(msgspec.Struct, frozen=True, array_like=True):
     """The numbered answer to "which server is primary of each partition".
 
-    ``owners[g]`` is the server id of group g; ``changed[g]`` the view number at which it last changed. A table of
-    P partitions puts partition p in group ``(p * GROUPS // P + id) % GROUPS`` (see ``sparkps.routing``).
+    ``owners[g]`` is the server id of group g; ``changed[g]`` the view number at which it last
+    changed. A table of P partitions puts partition p in group ``(p * GROUPS // P + id) % GROUPS``
+    (see ``sparkps.routing``).
     """
 
     number: int
@@ -140,7 +176,9 @@ class Consistency(NamedTuple):
 
 
 def parse_consistency(text: str) -> Consistency:
-    """Parse ``"bsp"``, ``"ssp:3"`` or ``"asp"``; raise :class:`~sparkps.errors.InvalidArgument` otherwise."""
+    """Parse ``"bsp"``, ``"ssp:3"`` or ``"asp"``; raise :class:`~sparkps.errors.InvalidArgument`
+    otherwise.
+    """
     reason = 'must be "bsp", "ssp:<staleness>" as in "ssp:3", or "asp"'
     if text in ("bsp", "asp"):
         return Consistency(text, 0)
@@ -153,8 +191,8 @@ def parse_consistency(text: str) -> Consistency:
 class SessionSpec(msgspec.Struct, frozen=True, array_like=True):
     """One training run as the coordinator and the servers know it.
 
-    ``size`` ranks; rank ``size`` is the driver itself (``on_epoch``), whose writes apply at once. ``driver=True``
-    is the session of the driver's own writes outside a run: one rank, 0.
+    ``size`` ranks; rank ``size`` is the driver itself (``on_epoch``), whose writes apply at once.
+    ``driver=True`` is the session of the driver's own writes outside a run: one rank, 0.
     """
 
     id: int
@@ -169,7 +207,9 @@ class SessionSpec(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Position(NamedTuple):
-    """The place of a slice in its rank's history: (clock, seq, slice). ``NOWHERE`` comes before all."""
+    """The place of a slice in its rank's history: (clock, seq, slice). ``NOWHERE`` comes before
+    all.
+    """
 
     clock: int
     seq: int

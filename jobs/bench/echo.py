@@ -1,8 +1,10 @@
-"""The limit that a server is measured against: a process that answers frames with frames of given sizes, and nothing else.
+"""The limit that a server is measured against: a process that answers frames with frames of given
+sizes, and nothing else.
 
-It speaks through the same socket types (ROUTER here, DEALER at the client) over TCP loopback, and for each request sends back
-frames of the sizes that the request's first frame asks for. It copies frames as bytes or passes them without a copy,
-whichever is faster for their size on this machine; nothing is looked at.
+It speaks through the same socket types (ROUTER here, DEALER at the client) over TCP loopback, and
+for each request sends back frames of the sizes that the request's first frame asks for. It copies
+frames as bytes or passes them without a copy, whichever is faster for their size on this machine;
+nothing is looked at.
 
     python jobs/bench/echo.py        # prints its endpoint, runs until stdin ends
 """
@@ -58,13 +60,18 @@ class Echo:
         self.socket.connect(self.process.stdout.readline().strip())
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.context.destroy(linger=0)
         self.process.communicate(timeout=10)
 
     def prepare(self, sizes: Sequence[int], answer: Sequence[int]) -> list[bytes]:
-        """Frames of a request of ``sizes`` bytes, answered by frames of ``answer`` bytes. The first frame says so; it
-        is at least as long as that takes."""
+        """Frames of a request of ``sizes`` bytes, answered by frames of ``answer`` bytes. The first
+        frame says so; it is at least as long as that takes."""
         plan = struct.pack(f"<I{len(answer)}Q", len(answer), *answer)
         return [plan.ljust(sizes[0], b"\0"), *(bytes(size) for size in sizes[1:])]
 

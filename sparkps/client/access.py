@@ -82,7 +82,7 @@ class Access:
         The seat of a worker's own handle; None finds the thread's at each call.
     """
 
-    __slots__ = ("_client", "bound", "dtype", "info", "name", "sizes", "spec", "width")
+    __slots__ = ("_client", "bound", "dtype", "info", "name", "rows", "sizes", "spec", "width")
 
     def __init__(self, client: Client, info: TableInfo, bound: Seat | None = None) -> None:
         self._client, self.info, self.bound = client, info, bound
@@ -90,6 +90,8 @@ class Access:
         self.name, self.width = info.spec.name, info.spec.width
         self.dtype = np.dtype(info.spec.dtype)
         self.sizes = sizes_of(info.spec, client.settings.message_max_bytes)
+        #: Rows of one message that names them by keys.
+        self.rows = self.sizes.rows(8)
 
     @property
     def client(self) -> Client:
@@ -102,8 +104,11 @@ class Access:
         """In whose name a read is made."""
         if self.bound is not None:
             return self.bound
-        entry = current.entry()
-        return entry[0] if entry is not None else self.client.seat()
+        if current.active:
+            entry = current.entry()
+            if entry is not None:
+                return entry[0]
+        return self.client.seat()
 
     def writer(self, what: str) -> Seat:
         """In whose name a write is made.

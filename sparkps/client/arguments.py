@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from sparkps.errors import InvalidArgument, InvalidKey, WrongType
 from sparkps.kernels.arrays import any_nonfinite
+from sparkps.spec import DTYPES as NAMES
 from sparkps.spec import TableSpec
 
 Array = npt.NDArray[Any]
 
 INT64: Final = np.dtype(np.int64)
 INT32: Final = np.dtype(np.int32)
+DTYPES: Final = {name: np.dtype(name) for name in NAMES}
 
 
 def as_keys(keys: Any, table: str) -> Array:
@@ -76,7 +78,17 @@ def refuse_keys(keys: Array, spec: TableSpec) -> InvalidKey | None:
 
 
 def as_ordinals(ordinals: Any, size: int, table: str) -> Array:
-    """Return ordinals as a C-contiguous int32 array, checked to be in ``0..size-1``."""
+    """Return ordinals as a C-contiguous int32 array of one dimension; the caller's own if it is one.
+
+    Their range is checked only where a cast would hide it; see :func:`refuse_ordinals`.
+    """
+    if (
+        type(ordinals) is np.ndarray
+        and ordinals.dtype is INT32
+        and ordinals.ndim == 1
+        and ordinals.flags.c_contiguous
+    ):
+        return ordinals
     array = np.asarray(ordinals)
     if array.size == 0:
         return np.empty(0, INT32)
@@ -120,8 +132,8 @@ def as_values(values: Any, rows: int, spec: TableSpec) -> Array:
         A wrong shape; a number that is not finite (its row is named).
     """
     array = np.asarray(values)
-    dtype = np.dtype(spec.dtype)
-    if array.dtype != dtype:
+    dtype = DTYPES[spec.dtype]
+    if array.dtype is not dtype and array.dtype != dtype:
         array = _cast(array, dtype, spec)
     shape = (rows,) if spec.width == 1 else (rows, spec.width)
     if array.ndim == 0:
@@ -131,8 +143,9 @@ def as_values(values: Any, rows: int, spec: TableSpec) -> Array:
             name="values", value=f"of shape {array.shape}",
             reason=f"table {spec.name!r} takes shape {shape} for {rows} keys, or one number for all",
         )
-    array = np.ascontiguousarray(array)
-    if not spec.allow_nonfinite:
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    if not spec.allow_nonfinite and dtype.kind == "f":
         refuse_nonfinite(array, spec)
     return array
 
@@ -152,8 +165,6 @@ def _cast(array: Array, dtype: np.dtype[Any], spec: TableSpec) -> Array:
 
 def refuse_nonfinite(values: Array, spec: TableSpec) -> None:
     """Raise :class:`~sparkps.errors.InvalidArgument` that names the first row with NaN or infinity."""
-    if values.dtype.kind != "f":
-        return
     bad = any_nonfinite(values)
     if bad >= 0:
         row = bad // spec.width

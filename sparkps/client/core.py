@@ -140,6 +140,11 @@ class ClientCore:
         self._lost: dict[int, ServerLost] = {}
         self._lost_tables: dict[int, ServerLost] = {}
 
+    @property
+    def any_lost(self) -> bool:
+        """Whether any server was ever lost."""
+        return bool(self._lost)
+
     # --- what the caller wants
 
     def submit(self, requests: Sequence[Request], now: float) -> list[Effect]:
@@ -151,19 +156,22 @@ class ClientCore:
                 lane = self._lane(request.server, effects, now)
             if not lane.flying:
                 lane.progress = now
+                room = lane.up and not lane.queue
+            else:
+                room = not lane.queue and lane.up and lane.size + request.cost <= self.window
             self._numbers += 1
             request.number = self._numbers
             request.call.submitted(request)
-            if lane.queue or (lane.flying and lane.size + request.cost > self.window) or not lane.up:
+            if room:
+                self._send(lane, request, effects)
+            else:
                 lane.queue.append(request)
                 self.backlog += 1
-            else:
-                self._send(lane, request, effects)
         return effects
 
     def check(self, table: int, servers: Iterable[int]) -> None:
         """Raise :class:`~sparkps.errors.ServerLost` if a table, or a server that holds a part of it, is lost."""
-        if self._lost:
+        if self.any_lost:
             error = self._lost_tables.get(table)
             if error is None:
                 error = next((self._lost[s] for s in servers if s in self._lost), None)
@@ -183,22 +191,19 @@ class ClientCore:
             message, buffers = decode_from_server(frames)
         except MalformedRequest as error:
             return self._shut(lane, error, effects)
-        number = getattr(message, "id", 0)
-        request = lane.flying.get(number)
+        kind = type(message)
+        if kind is Welcome:
+            lane.failures = 0
+            return effects
+        request = lane.flying.get(message.id)  # type: ignore[union-attr]
         if request is None:
-            if type(message) is Welcome:
-                lane.failures = 0
-            elif type(message) is Refused and number == 0:
-                return self._shut(lane, from_wire(message.code, message.fields), effects)
+            if kind is Refused and message.id == 0:  # type: ignore[union-attr]
+                return self._shut(lane, from_wire(message.code, message.fields), effects)  # type: ignore[union-attr]
             return effects
         call = request.call
         try:
-            if type(message) is Refused:
-                self._refused(lane, request, from_wire(message.code, message.fields), None, effects)
-            elif type(message) is UnknownRef and request.plain is not None:
-                self._unknown(lane, request, effects)
-            elif type(message) is NotMine:
-                self._later(lane, request, now)
+            if kind is Refused or kind is UnknownRef or kind is NotMine:
+                self._not_answered(lane, request, message, now, effects)
             elif call.write and not self._accepted(lane, request, message, buffers, now, effects):
                 pass
             elif call.error is not None or call.answered(request, message, buffers):
@@ -379,6 +384,27 @@ class ClientCore:
         return effects
 
     # --- replies that are not plain answers
+
+    def _not_answered(
+        self, lane: Lane, request: Request, message: Any, now: float, effects: list[Effect]
+    ) -> None:
+        if type(message) is Refused:
+            error = from_wire(message.code, message.fields)
+            if request.plain is not None and type(error) is MalformedRequest:
+                # The list here is longer than the server's, which has refused a part of it meanwhile.
+                self._unknown(lane, request, effects)
+            else:
+                self._refused(lane, request, error, None, effects)
+        elif type(message) is NotMine:
+            self._later(lane, request, now)
+        elif request.plain is not None:
+            self._unknown(lane, request, effects)
+        else:
+            if request.call.write:
+                raise unexpected(message, "Acked")
+            request.call.answered(request, message, ())
+            self._drop(lane, request)
+            request.call.left = max(0, request.call.left - 1)
 
     def _accepted(
         self, lane: Lane, request: Request, message: Any, buffers: Sequence[Buffer], now: float,

@@ -7,30 +7,31 @@ process finds it too, as long as it is the only one (a step may use a thread poo
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, Final
 
 from sparkps.client.seat import Seat
 
 _local = threading.local()
-_all: list[tuple[Seat, Any]] = []
+#: The seats and workers of this process; empty is quick to see.
+active: Final[list[tuple[Seat, Any]]] = []
 
 
 def enter(seat: Seat, worker: Any) -> None:
     """This thread acts for ``worker`` from now on."""
     _local.entry = entry = (seat, worker)
-    _all.append(entry)
+    active.append(entry)
 
 
 def leave(seat: Seat) -> None:
     """It no longer does."""
     if getattr(_local, "entry", (None, None))[0] is seat:
         _local.entry = None
-    _all[:] = [entry for entry in _all if entry[0] is not seat]
+    active[:] = [entry for entry in active if entry[0] is not seat]
 
 
 def entry() -> tuple[Seat, Any] | None:
     """Return this thread's seat and worker; the only ones of the process if the thread has none."""
     found: tuple[Seat, Any] | None = getattr(_local, "entry", None)
-    if found is None and len(_all) == 1:
-        found = _all[0]
+    if found is None and len(active) == 1:
+        found = active[0]
     return found

@@ -133,7 +133,7 @@ class Keyset:
         rows = np.empty_like(values)
         take(values, order, rows)
         if self._slices is None:
-            limit = access.sizes.rows(8)
+            limit = access.rows
             self._slices = cut_slices(
                 routes, self._counts(routes), self._rows, access.sizes.rows_per_slice, limit
             )
@@ -175,7 +175,7 @@ class Keyset:
             put(self._grouped, order, names)
         vocabulary = self._kind.prepare(seat, routes)
         order, self._grouped, counts = self._kind.group(names, routes)
-        self._cuts = pieces(routes, counts, self._rows, access.sizes.rows(8))
+        self._cuts = pieces(routes, counts, self._rows, access.rows)
         self._seat, self._routes, self._order = seat, routes, order
         self._slices = self._copy = None
         self._refused = vocabulary is None

@@ -15,6 +15,7 @@ Rules (SEMANTICS §3):
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -286,9 +287,10 @@ class Client:
 
     def seat(self) -> Seat:
         """Return the seat of this thread outside a worker: the run's driver, the driver, or a reader."""
-        seat: Seat | None = getattr(self._seats, "seat", None)
-        if seat is not None:
-            return seat
+        if self._run_seats:
+            seat: Seat | None = getattr(self._seats, "seat", None)
+            if seat is not None:
+                return seat
         if self.role != "driver":
             return self._reader
         if self._driver is None:
@@ -322,6 +324,15 @@ class Client:
         ServerLost
             A part of the table is lost.
         """
+        core = self.core
+        routes = self._routes.get(info.id)
+        if routes is not None and routes.view == core.view.number and not self._inbox:
+            if core.any_lost:
+                core.check(info.id, routes.servers)
+            return routes
+        return self._new_routes(info)
+
+    def _new_routes(self, info: TableInfo) -> Routes:
         core = self.core
         routes = self._routes.get(info.id)
         if routes is None or routes.view != core.view.number or self._inbox:
@@ -360,10 +371,16 @@ class Client:
         wait
             For the acknowledgement; else only for room.
         """
-        with self._held():
-            self._perform(self.core.submit(make(), time.monotonic()))
+        self._enter()
+        try:
+            requests = make()
+            self._perform(self.core.submit(requests, time.monotonic()))
+            if wait and len(requests) == 1 and not self._many:
+                self._await(call, requests[0].server)
             while call.error is None and ((call.left and wait) or self.core.backlog):
                 self._drive(call if wait else None)
+        finally:
+            self._mutex.release()
 
     def wait(self, call: Call) -> None:
         """Wait until a call is done; its result may be an error."""
@@ -377,6 +394,8 @@ class Client:
         self._enter()
         try:
             self._perform(self.core.submit(requests, time.monotonic()))
+            if len(requests) == 1 and not self._many:
+                self._await(call, requests[0].server)
             while call.left:
                 self._drive(call)
         finally:
@@ -418,9 +437,11 @@ class Client:
             with self._door:
                 self._wakeup.set()
                 self._mutex.acquire()
-        if self.closed:
+        if self.closed or self._lost is not None:
             self._mutex.release()
-            raise ContextStopped(reason="it was closed")
+            if self.closed or self._lost is None:
+                raise ContextStopped(reason="it was closed")
+            raise CoordinatorLost(**self._lost.fields)
 
     def _yield(self, call: Call | None) -> None:
         """Let in who waits at the door; come back when they have gone on."""
@@ -434,6 +455,19 @@ class Client:
             if call is not None:
                 self._parked.remove(call)
 
+    def _await(self, call: Call, server: int) -> None:
+        """The short way of :meth:`_drive`: one thread, one server, and nothing else happens."""
+        received = self.core.received
+        connection = self._connections.get(server)
+        while call.left and connection is not None and not self._inbox:
+            frames = connection.receive(SLICE_MS)
+            if frames is None:
+                return
+            effects = received(server, frames, time.monotonic())
+            if effects:
+                self._perform(effects)
+                connection = self._connections.get(server)
+
     def _drive(self, call: Call | None) -> None:
         """Wait for something to come, and act on it. The lock is held, and given away meanwhile if asked for."""
         now = time.monotonic()
@@ -443,7 +477,7 @@ class Client:
                 return
         timeout = min(SLICE_MS, (self._next_step - now) * 1000)
         servers = [lane.server for lane in self.core.lanes.values() if lane.flying and lane.up]
-        if self._many or not servers:
+        if self._many or not servers or (call is None and len(servers) > 1):
             connections = {self._connections[server]: server for server in servers}
             # Without connections this waits for the time of the next try, or for news.
             for connection in wait(list(connections), max(timeout, 1.0), self._wakeup):
@@ -469,6 +503,7 @@ class Client:
         if connection.lost:
             self._perform(self.core.lost(server, connection.lost, time.monotonic()))
             self._next_step = 0.0
+            self.link()  # whoever has none would not hear why
 
     def _step(self, now: float) -> None:
         """Look at the news and at the time."""
@@ -490,7 +525,12 @@ class Client:
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             if type(effect) is SendTo:
-                self._connections[effect.server].send(effect.frames)
+                try:
+                    self._connections[effect.server].send(effect.frames)
+                except Exception as error:
+                    # The connection has just ended, which is heard at the next receive; all is sent again then.
+                    if getattr(error, "errno", 0) != errno.EAGAIN:
+                        raise
             elif type(effect) is Connect:
                 self._disconnect(effect.server)
                 info = self.core.server_info(effect.server)
@@ -514,9 +554,11 @@ class Client:
             link, self._own_link = self._own_link, None
         if link is not None:
             link.close()
-        try:
-            self._enter()
-        except ContextStopped:
+        with self._door:
+            self._wakeup.set()
+            self._mutex.acquire()
+        if self.closed:
+            self._mutex.release()
             return
         try:
             self._perform(self.core.fail_all(ContextStopped(reason="it was closed")))

@@ -22,7 +22,7 @@ from sparkps.client.calls import PullCall, Request, WriteCall
 from sparkps.client.seat import Seat
 from sparkps.kernels.keys import cut
 from sparkps.routing.partitioner import Routes
-from sparkps.spec import SLICE_NUMBERS, TableSpec
+from sparkps.spec import MAX_PARTITIONS, SLICE_NUMBERS, TableSpec
 from sparkps.wire.effects import Buffer
 from sparkps.wire.messages import KEYSET, PLAIN, PUSH, Pull, Push
 
@@ -75,7 +75,9 @@ class Sizes(NamedTuple):
 def sizes_of(spec: TableSpec, message_max: int) -> Sizes:
     """The sizes of a table's messages."""
     row = np.dtype(spec.dtype).itemsize * spec.width
-    return Sizes(row, message_max, max(1, SLICE_NUMBERS // spec.width))
+    # Room is left for the header and for what names partitions.
+    room = message_max - min(message_max // 4, 48 * MAX_PARTITIONS)
+    return Sizes(row, room, max(1, SLICE_NUMBERS // spec.width))
 
 
 def pieces(routes: Routes, counts: Array, total: int, rows: int) -> list[Piece]:
@@ -93,12 +95,12 @@ def pieces(routes: Routes, counts: Array, total: int, rows: int) -> list[Piece]:
         The largest piece.
     """
     if len(routes.servers) == 1 and total <= rows:
-        return [Piece(routes.servers[0], _parts(routes.partitions, counts, total), 0, total, 0)]
+        return [Piece(routes.servers[0], _parts(routes.parts, counts, total), 0, total, 0)]
     found: list[Piece] = []
     first = 0
     for server, low, high, here in _by_server(routes, counts):
         mine = counts[low:high]
-        partitions = routes.partitions[low:high]
+        partitions = routes.parts[low:high]
         if here <= rows:
             found.append(Piece(server, _parts(partitions, mine, here), first, first + here, first))
         else:
@@ -106,7 +108,7 @@ def pieces(routes: Routes, counts: Array, total: int, rows: int) -> list[Piece]:
             for begin in range(0, here, rows):
                 end = min(begin + rows, here)
                 inside = np.minimum(ends, end) - np.maximum(ends - mine, begin)
-                parts = _parts(partitions, np.maximum(inside, 0), 0)
+                parts = _parts(partitions, np.maximum(inside, 0), end - begin)
                 found.append(Piece(server, parts, first + begin, first + end, first))
         first += here
     return found
@@ -119,12 +121,11 @@ def _by_server(routes: Routes, counts: Array) -> Iterator[tuple[int, int, int, i
             yield routes.servers[i], routes.bounds[i], routes.bounds[i + 1], here
 
 
-def _parts(partitions: Array, counts: Array, total: int) -> Array:
+def _parts(template: Array, counts: Array, total: int) -> Array:
     if total * SPARSE < len(counts):
         named = counts.nonzero()[0]
-        partitions, counts = partitions[named], counts[named]
-    parts = np.empty((len(counts), 2), np.int32)
-    parts[:, 0] = partitions
+        template, counts = template[named], counts[named]
+    parts = template.copy()
     parts[:, 1] = counts
     return parts
 
@@ -142,9 +143,8 @@ def pull_requests(
     requests = []
     mode, ref, names, keys = naming
     session, rank, token, clock = seat.session, seat.rank, seat.token, seat.clock
-    cost = naming.size + row
-    for piece in cuts:
-        server, parts, begin, end, first = piece
+    cost = row if names is None else row + names.itemsize
+    for server, parts, begin, end, first in cuts:
         if mode == KEYSET:
             message = Pull(
                 0, table, session, rank, token, clock, view, KEYSET, ref, begin - first, end - begin

@@ -129,14 +129,14 @@ class Table:
             return self._start_pull(seat, keys)
         routes = access.routes()
         order, grouped, counts = self._sorted(keys, routes)
-        cuts = pieces(routes, counts, len(keys), access.sizes.rows(8))
+        cuts = pieces(routes, counts, len(keys), access.rows)
         return access.pull_now(seat, order, routes.view, cuts, plain_naming(grouped))
 
     def _start_pull(self, seat: Seat, keys: Array) -> Pending:
         access = self._access
         routes = access.routes()
         order, grouped, counts = self._sorted(keys, routes)
-        cuts = pieces(routes, counts, len(keys), access.sizes.rows(8))
+        cuts = pieces(routes, counts, len(keys), access.rows)
         return access.pull(seat, order, routes.view, cuts, plain_naming(grouped))
 
     def _pull_cached(self, seat: Seat, keys: Array) -> Pending | Array:

@@ -125,12 +125,12 @@ class Vocabulary:
         ndarray, shape (n,) or (n, width), or Pending if not ``wait``
         """
         access = self._access
-        ordinals = self._checked(ordinals)
+        ordinals = as_ordinals(ordinals, len(self._index), access.name)
         seat = access.seat()
         if not len(ordinals):
             return access.empty(0) if wait else ready(access, access.empty(0))
         if seat.staleness is not None:
-            got = self._pull_cached(seat, ordinals)
+            got = self._pull_cached(seat, self._checked(ordinals))
             if isinstance(got, Pending):
                 return got.wait() if wait else got
             return got if wait else ready(access, got)
@@ -162,7 +162,7 @@ class Vocabulary:
         """
         access = self._access
         seat = access.writer("push")
-        ordinals = self._checked(ordinals)
+        ordinals = as_ordinals(ordinals, len(self._index), access.name)
         values = as_values(values, len(ordinals), access.spec)
         if not len(ordinals):
             return done(access, seat)
@@ -191,7 +191,13 @@ class Vocabulary:
 
     def group(self, names: Array, routes: Routes) -> tuple[Int32s, Array, Array]:
         """Order, ordinals and counts in grouped order."""
-        order, counts = partition_sort_by(self._part, names, routes.slot)
+        try:
+            order, counts = partition_sort_by(self._part[: len(self._index)], names, routes.slot)
+        except ValueError:
+            error = refuse_ordinals(names, len(self._index), self._access.name)
+            if error is None:
+                raise
+            raise error from None
         grouped: Int32s = np.empty(len(names), np.int32)
         take(names, order, grouped)
         return order, grouped, counts
@@ -255,7 +261,7 @@ class Vocabulary:
         spec = access.spec
         order, keys, counts = partition_sort(self._index.keys()[low:high], spec.partitions, spec.dim, routes.slot)
         self._part[low:high][order] = np.repeat(routes.partitions, counts)
-        cuts = pieces(routes, counts, high - low, access.sizes.rows(8))
+        cuts = pieces(routes, counts, high - low, access.rows)
         places = np.arange(high - low, dtype=np.int32)
         starts = dict(self._starts)
         call = SetUpCall(lambda: self._refuse(low), access.name)

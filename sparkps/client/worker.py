@@ -100,6 +100,11 @@ class Worker:
         return self._clock
 
     @property
+    def cache_hits(self) -> int:
+        """Rows that were taken from the cache instead of a server, in an ssp run."""
+        return self._seat.hits
+
+    @property
     def rng(self) -> np.random.Generator:
         """The randomness of this batch."""
         if self._rng is None:

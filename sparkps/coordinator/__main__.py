@@ -1,4 +1,6 @@
-"""``python -m sparkps.coordinator``: the coordinator process. It is started by a launcher, not by hand."""
+"""``python -m sparkps.coordinator``: the coordinator process. It is started by a launcher, not by
+hand.
+"""
 
 from __future__ import annotations
 

@@ -2,12 +2,13 @@
 
 The rules:
 
-* A table's id is never used again. Creating one that exists with an equal spec gives it back; with another spec
-  it is an error, unless it is to be replaced: then the old one is dropped first and the new one has a new id.
-* A request for a table that is being made waits until every server has it. If a server refuses (no memory, a
-  broken optimizer), the others drop it again and everyone who waited gets that error.
-* A table that had a partition on a lost server is *lost*: finding, creating or saving it raises ServerLost
-  until it is replaced or dropped. Tables without a partition there are as they were.
+* A table's id is never used again. Creating one that exists with an equal spec gives it back; with
+  another spec it is an error, unless it is to be replaced: then the old one is dropped first and
+  the new one has a new id.
+* A request for a table that is being made waits until every server has it. If a server refuses (no
+  memory, a broken optimizer), the others drop it again and everyone who waited gets that error.
+* A table that had a partition on a lost server is *lost*: finding, creating or saving it raises
+  ServerLost until it is replaced or dropped. Tables without a partition there are as they were.
 """
 
 from __future__ import annotations
@@ -68,15 +69,14 @@ class Catalog:
         if entry is None:
             known = sorted(self._by_name)
             raise TableNotFound(
-                table=message.name, known=", ".join(known) + suggest(message.name, known) or "(none)"
+                table=message.name,
+                known=", ".join(known) + suggest(message.name, known) or "(none)",
             )
         self._give(peer, message.id, entry)
 
     def listing(self, peer: Peer, message: ListTables) -> None:
         """-> list of TableInfo, of the tables that are ready."""
-        self._hub.answer(
-            peer, message.id, [entry.info for entry in self.entries() if entry.ready]
-        )
+        self._hub.answer(peer, message.id, [entry.info for entry in self.entries() if entry.ready])
 
     def drop(self, peer: Peer, message: DropTable) -> None:
         """-> None, when every server has dropped it. Dropping what is gone is no error."""
@@ -91,7 +91,9 @@ class Catalog:
         """-> manifest entries in order of partition."""
         entry = self._by_id(message.table)
         if entry is None:
-            raise TableNotFound(table=f"with id {message.table}", known=", ".join(sorted(self._by_name)))
+            raise TableNotFound(
+                table=f"with id {message.table}", known=", ".join(sorted(self._by_name))
+            )
         if entry.lost:
             raise entry.lost
         table, path = message.table, message.path
@@ -104,14 +106,17 @@ class Catalog:
             self._hub.answer(peer, message.id, sorted(parts, key=_partition))
 
         self._members.commands.send(
-            lambda op: Snapshot(op, table, path), f"saving table {entry.info.spec.name!r}", saved,
+            lambda op: Snapshot(op, table, path),
+            f"saving table {entry.info.spec.name!r}",
+            saved,
             unbounded=True,
         )
 
     def lose(self, member: Member, view: View) -> tuple[list[str], list[int]]:
-        """A server is lost: mark the tables that had a partition there; return their names and ids."""
+        """Mark the tables that had a partition on a lost server; return their names and ids."""
         lost = [
-            entry for entry in self.entries()
+            entry
+            for entry in self.entries()
             if entry.lost is None and _has_partition(entry.info, member.info.id, view)
         ]
         names = [entry.info.spec.name for entry in lost]
@@ -124,15 +129,19 @@ class Catalog:
         """Figures for ``ps.status()``."""
         return [
             {
-                "id": entry.info.id, "name": entry.info.spec.name, "width": entry.info.spec.width,
-                "dim": entry.info.spec.dim, "dtype": entry.info.spec.dtype,
-                "partitions": entry.info.spec.partitions, "ready": entry.ready,
+                "id": entry.info.id,
+                "name": entry.info.spec.name,
+                "width": entry.info.spec.width,
+                "dim": entry.info.spec.dim,
+                "dtype": entry.info.spec.dtype,
+                "partitions": entry.info.spec.partitions,
+                "ready": entry.ready,
                 "lost": str(entry.lost) if entry.lost else "",
             }
             for entry in self.entries()
         ]
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _create(self, peer: Peer, message: CreateTable) -> None:
         spec = message.spec
@@ -154,7 +163,8 @@ class Catalog:
         self._by_name[spec.name] = made
         self._hub.log(f"table {spec.name!r} is {made.info.id}")
         self._members.commands.send(
-            lambda op: AddTable(op, made.info), f"creating table {spec.name!r}",
+            lambda op: AddTable(op, made.info),
+            f"creating table {spec.name!r}",
             lambda outcome: self._made(made, outcome),
         )
 
@@ -183,7 +193,9 @@ class Catalog:
     def _forget(self, entry: Entry) -> None:
         del self._by_name[entry.info.spec.name]
         waiting, entry.waiting = entry.waiting, []
-        gone = TableNotFound(table=entry.info.spec.name, known="(it was dropped while it was being made)")
+        gone = TableNotFound(
+            table=entry.info.spec.name, known="(it was dropped while it was being made)"
+        )
         for peer, request in waiting:
             self._hub.deny(peer, request, gone)
 

@@ -1,12 +1,15 @@
 """How a child starts: ``python -m sparkps.coordinator.child MODULE PARENT SIGNAL DIRECTORY``.
 
-It ties its life to its parent's before anything else is imported, then becomes ``python -m MODULE``:
+It ties its life to its parent's before anything else is imported, then becomes ``python -m
+MODULE``:
 
-* The parent's death sends it SIGNAL (Linux). That is set only for children of a thread that stays in ``waitpid``,
-  since it fires when the *thread* that forked ends; so it is the launcher's to ask for.
+* The parent's death sends it SIGNAL (Linux). That is set only for children of a thread that stays
+  in ``waitpid``, since it fires when the *thread* that forked ends; so it is the launcher's to ask
+  for.
 * A parent that is gone already is noticed by its process id.
 * Ctrl-C is for the parent, which stops its children in order.
-* The directory that the child works for is the last argument, so that a list of processes tells whose it is.
+* The directory that the child works for is the last argument, so that a list of processes tells
+  whose it is.
 
 The leash proper, stdin at its end, is the programs' own, and all there is on other systems.
 """

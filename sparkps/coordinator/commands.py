@@ -2,15 +2,16 @@
 
 The rules:
 
-* A command has an *op* number; each server answers it once with ``Done``. Commands reach a server in the order
-  in which they were sent, so that one need not wait for another to build on it.
-* It is over when every server that it went to has answered or is lost; then its *outcome* is told, once. A
-  server that refused comes first in it, by server id, so that the error does not depend on timing.
-* A lost server is an error of a *strict* command (a seal, a token), and none of one that only takes something
-  away: what the server held has gone with it.
-* Every command is bounded. Quick ones fail a little before ``request.timeout`` has passed, so that whoever asked
-  hears which server it was before its own patience ends; long ones (a snapshot, a seal) have a longer limit or
-  none, and fail when the server has been silent for that time.
+* A command has an *op* number; each server answers it once with ``Done``. Commands reach a server
+  in the order in which they were sent, so that one need not wait for another to build on it.
+* It is over when every server that it went to has answered or is lost; then its *outcome* is told,
+  once. A server that refused comes first in it, by server id, so that the error does not depend on
+  timing.
+* A lost server is an error of a *strict* command (a seal, a token), and none of one that only takes
+  something away: what the server held has gone with it.
+* Every command is bounded. Quick ones fail a little before ``request.timeout`` has passed, so that
+  whoever asked hears which server it was before its own patience ends; long ones (a snapshot, a
+  seal) have a longer limit or none, and fail when the server has been silent for that time.
 """
 
 from __future__ import annotations
@@ -88,11 +89,18 @@ class Commands:
         """
         self._op += 1
         up = self._where()
-        chosen = up if servers is None else {server: up[server] for server in servers if server in up}
+        chosen = (
+            up if servers is None else {server: up[server] for server in servers if server in up}
+        )
         if limit is None and not unbounded:
             limit = self._hub.settings.request_timeout * _PART
         pending = _Pending(
-            what, then, strict, limit, self._hub.now, {server: peer for server, (peer, _) in chosen.items()}
+            what,
+            then,
+            strict,
+            limit,
+            self._hub.now,
+            {server: peer for server, (peer, _) in chosen.items()},
         )
         self._pending[self._op] = pending
         message = make(self._op)

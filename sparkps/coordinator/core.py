@@ -1,13 +1,15 @@
 """The coordinator's core: messages and time in, effects out; no socket, thread, clock or file.
 
-It hands each message to the part that it concerns (``membership``, ``catalog``, ``sessions``) and keeps the book of
-who is connected. The rules of the coordinator stand at the top of those files. Its own are few:
+It hands each message to the part that it concerns (``membership``, ``catalog``, ``sessions``) and
+keeps the book of who is connected. The rules of the coordinator stand at the top of those files.
+Its own are few:
 
-* A connection introduces itself first (Join or ServerUp), with the protocol's version; everything else before
-  that is refused.
-* A request that fails is answered with a typed error, and nothing that anybody sends ends the coordinator.
-* A coordinator that has itself slept (longer than a second between two ticks) starts all time limits anew: it
-  cannot tell who was silent meanwhile. The shell reads the sockets before it ticks.
+* A connection introduces itself first (Join or ServerUp), with the protocol's version; everything
+  else before that is refused.
+* A request that fails is answered with a typed error, and nothing that anybody sends ends the
+  coordinator.
+* A coordinator that has itself slept (longer than a second between two ticks) starts all time
+  limits anew: it cannot tell who was silent meanwhile. The shell reads the sockets before it ticks.
 * Shutdown stops the servers, then the coordinator; nothing that ends from then on is called lost.
 """
 
@@ -115,7 +117,7 @@ class CoordinatorCore:
             Shutdown: self._shutdown,
         }
 
-    # -- events --------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def received(self, peer: Peer, message: Message, now: float) -> list[Effect]:
         """A message has come from a connection."""
@@ -157,7 +159,9 @@ class CoordinatorCore:
         self._hub.now = now
         before, self._ticked = self._ticked, now
         if before is not None and now - before > _SLEPT:
-            self._hub.log(f"slept for {now - before:.1f} s; time limits start anew", logging.WARNING)
+            self._hub.log(
+                f"slept for {now - before:.1f} s; time limits start anew", logging.WARNING
+            )
             for caller in self._hub.callers.values():
                 caller.seen = now
             self._members.forgive()
@@ -172,7 +176,7 @@ class CoordinatorCore:
         self._stop(lambda: None)
         return self._hub.take()
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _introduce(self, peer: Peer, message: Message) -> None:
         if isinstance(message, ServerUp):
@@ -211,12 +215,16 @@ class CoordinatorCore:
             self._members.exited(message)
 
     def _status(self, peer: Peer, message: GetStatus) -> None:
-        self._hub.answer(peer, message.id, {
-            "view": self._members.published.number,
-            "servers": self._members.status(),
-            "tables": self._catalog.status(),
-            "sessions": self._sessions.status(),
-        })
+        self._hub.answer(
+            peer,
+            message.id,
+            {
+                "view": self._members.published.number,
+                "servers": self._members.status(),
+                "tables": self._catalog.status(),
+                "sessions": self._sessions.status(),
+            },
+        )
 
     def _shutdown(self, peer: Peer, message: Shutdown) -> None:
         self._stop(lambda: self._hub.answer(peer, message.id))

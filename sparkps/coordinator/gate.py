@@ -2,10 +2,11 @@
 
 The rules (those of a run stand in :mod:`sparkps.coordinator.run`):
 
-* A rank that has run out of batches holds nobody back within the epoch. An epoch has ended when every rank has
-  *said* so, with a tick at its last clock, ``epoch_end`` or Finish: a rank that has run out may still write.
-* ``open`` is the highest clock that a bsp worker may start; ``published`` the slowest clock that ssp workers
-  were told; ``closed`` the number of epochs that are over for good.
+* A rank that has run out of batches holds nobody back within the epoch. An epoch has ended when
+  every rank has *said* so, with a tick at its last clock, ``epoch_end`` or Finish: a rank that has
+  run out may still write.
+* ``open`` is the highest clock that a bsp worker may start; ``published`` the slowest clock that
+  ssp workers were told; ``closed`` the number of epochs that are over for good.
 * An epoch's end is a barrier in bsp, with ``barrier_epochs`` and with manual clocks.
 
 It decides, and tells nobody.

@@ -1,13 +1,14 @@
-"""The numbers that come with ticks: sums per clock (bsp's all-reduce) and rows of the history per epoch.
+"""The numbers that come with ticks: sums per clock (bsp's all-reduce) and rows of the history per
+epoch.
 
 The rules:
 
-* A rank reports the numbers of a clock once; a report that comes again (from a new holder of the rank that
-  repeats clocks) changes nothing. Reports of one rank come in order of clock.
-* A row of the history is summed by batch within each rank, then by rank, so that it has the same bits whatever
-  the timing.
-* In bsp the numbers of a clock are also summed over the ranks, in order of rank, and kept until every rank has
-  passed that clock: a rank that is taken over gets the sums again.
+* A rank reports the numbers of a clock once; a report that comes again (from a new holder of the
+  rank that repeats clocks) changes nothing. Reports of one rank come in order of clock.
+* A row of the history is summed by batch within each rank, then by rank, so that it has the same
+  bits whatever the timing.
+* In bsp the numbers of a clock are also summed over the ranks, in order of rank, and kept until
+  every rank has passed that clock: a rank that is taken over gets the sums again.
 * A number is an int, a float, a bool (counted) or a list of numbers (added element by element).
 """
 
@@ -35,14 +36,18 @@ def add(total: Any, number: Any, name: str = "") -> Any:
         # What crosses the wire has 64 bits; a count beyond goes on as a float.
         return result if isinstance(result, float) or abs(result) < _INT64 else float(result)
     raise InvalidArgument(
-        name=name, value=number, reason=f"cannot be added to {total!r}; ticks carry numbers or lists of one length"
+        name=name,
+        value=number,
+        reason=f"cannot be added to {total!r}; ticks carry numbers or lists of one length",
     )
 
 
 def sum_up(total: dict[str, Any], numbers: dict[str, Any]) -> None:
     """Add ``numbers`` to ``total``, name by name, in place."""
     for name, number in numbers.items():
-        total[name] = add(total[name], number, name) if name in total else add(_zero(number), number, name)
+        total[name] = (
+            add(total[name], number, name) if name in total else add(_zero(number), number, name)
+        )
 
 
 def _zero(number: Any) -> Any:

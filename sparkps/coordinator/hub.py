@@ -1,7 +1,8 @@
-"""What the parts of the coordinator's core share: the time, the settings, who is connected, and the way out.
+"""What the parts of the coordinator's core share: the time, the settings, who is connected, and the
+way out.
 
-Every part writes what it wants done into one list, in order, which the core hands to its shell. Nobody here
-decides anything.
+Every part writes what it wants done into one list, in order, which the core hands to its shell.
+Nobody here decides anything.
 """
 
 from __future__ import annotations
@@ -73,6 +74,6 @@ class Hub:
         return (peer for peer, caller in self.callers.items() if caller.server is None)
 
     def is_silent(self, peer: Peer) -> bool:
-        """Whether a connected peer has not been heard for the time after which it counts as dead."""
+        """Whether a peer is gone, or was not heard for so long that it counts as dead."""
         caller = self.callers.get(peer)
         return caller is None or self.now - caller.seen > self.settings.dead

@@ -2,14 +2,15 @@
 
 The rules of the local one:
 
-* Each child is started by a thread of its own, which then stays in ``waitpid``: the child may ask for a signal at
-  the parent's death only under that condition, and its exit is certified to the coordinator at once, with its
-  status and the last lines of its log.
-* A child's stdin is its leash: the first line says what to do, its end means that the parent is gone. A forked
-  child of the driver closes its copies, or they would keep our children alive.
-* Starting waits for "ready" or a death, never for a time alone. What fails is stopped and cleaned up.
-* Stopping asks first (the coordinator stops the servers and leaves), then lets go of the leashes, then kills.
-  It also happens at the interpreter's exit. The directory of the sockets goes last.
+* Each child is started by a thread of its own, which then stays in ``waitpid``: the child may ask
+  for a signal at the parent's death only under that condition, and its exit is certified to the
+  coordinator at once, with its status and the last lines of its log.
+* A child's stdin is its leash: the first line says what to do, its end means that the parent is
+  gone. A forked child of the driver closes its copies, or they would keep our children alive.
+* Starting waits for "ready" or a death, never for a time alone. What fails is stopped and cleaned
+  up.
+* Stopping asks first (the coordinator stops the servers and leaves), then lets go of the leashes,
+  then kills. It also happens at the interpreter's exit. The directory of the sockets goes last.
 """
 
 from __future__ import annotations
@@ -79,14 +80,17 @@ class Launcher(ABC):
 
     @abstractmethod
     def why_lost(self) -> PSError | None:
-        """CoordinatorLost, with exit status and log tail, if the coordinator has died; else None."""
+        """CoordinatorLost, with status and log tail, if the coordinator has died; else None."""
 
     def __enter__(self) -> Launcher:
         self.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.stop()
 
@@ -102,13 +106,20 @@ class _Child:
         self.process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
-    def run(self, command: list[str], environment: dict[str, str], line: bytes, report: int) -> None:
+    def run(
+        self, command: list[str], environment: dict[str, str], line: bytes, report: int
+    ) -> None:
         """Start the process and wait for its end; in the child's own thread."""
         log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self.process = subprocess.Popen(  # its end is waited for below
-                command, env=environment, bufsize=0, start_new_session=True,
-                stdin=subprocess.PIPE, stdout=report if report >= 0 else log, stderr=log,
+                command,
+                env=environment,
+                bufsize=0,
+                start_new_session=True,
+                stdin=subprocess.PIPE,
+                stdout=report if report >= 0 else log,
+                stderr=log,
             )
         except OSError as error:
             self.status = f"could not be started: {error}"
@@ -133,7 +144,7 @@ class _Child:
             self._stdin().close()
 
     def forget_leash(self) -> None:
-        """In a forked child of ours: close our copy (whose lock may be held by nobody who lives)."""
+        """Close our copy in a forked child of ours, where the lock's holder may not live."""
         with contextlib.suppress(OSError, ValueError):
             self._stdin().close()
 
@@ -173,6 +184,8 @@ class LocalLauncher(Launcher):
         self._pid = os.getpid()
         self._children: dict[str, _Child] = {}
         self._events: queue.SimpleQueue[_Child | Report] = queue.SimpleQueue()
+        #: What waits for the children; each ends with its child.
+        self.threads: list[threading.Thread] = []
         self._stopping = False
         self._lock = threading.Lock()
 
@@ -229,7 +242,9 @@ class LocalLauncher(Launcher):
         }
 
     def await_exit(self, name: str, timeout: float) -> str:
-        """Wait until a child has ended; return its status, or an empty string after ``timeout`` seconds."""
+        """Wait until a child has ended; return its status, or an empty string after ``timeout``
+        seconds.
+        """
         child = self._children[name]
         return child.status if child.exited.wait(timeout) else ""
 
@@ -241,31 +256,43 @@ class LocalLauncher(Launcher):
         prefix = f"{os.path.basename(self.directory)}-" if self.settings.log_dir else ""
         return str(directory.absolute() / f"{prefix}{name.replace(' ', '-')}.log")
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _start_coordinator(self) -> None:
         read, write = os.pipe()
-        threading.Thread(
-            target=self._read_reports, args=(read,), name="sparkps-reports", daemon=True
-        ).start()
+        self._start_thread("reports", lambda: self._read_reports(read))
         log = self.log("coordinator")
         first = FirstLine(
             ipc(self.directory, "c"), self.directory, self.servers, log, self.settings.to_dict()
         )
         # SIGTERM, not SIGKILL: whatever happens to us, it still removes the directory.
         self._start_child(
-            "coordinator", "sparkps.coordinator", signal.SIGTERM, msgspec.json.encode(first), log, write
+            "coordinator",
+            "sparkps.coordinator",
+            signal.SIGTERM,
+            msgspec.json.encode(first),
+            log,
+            write,
         )
-        self.endpoint = self._await_report("the coordinator", lambda report: report.endpoint != "").endpoint
+        self.endpoint = self._await_report(
+            "the coordinator", lambda report: report.endpoint != ""
+        ).endpoint
 
     def _start_server(self, server: int) -> None:
         log = self.log(f"server {server}")
         memory = self.settings.server_memory or machine_memory() // 2 // self.servers
-        line = msgspec.json.encode({
-            "server": server, "incarnation": _INCARNATION, "coordinator": self.endpoint,
-            "directory": self.directory, "tcp": self.settings.tcp, "memory": memory, "log": log,
-            "settings": self.settings.to_dict(),
-        })
+        line = msgspec.json.encode(
+            {
+                "server": server,
+                "incarnation": _INCARNATION,
+                "coordinator": self.endpoint,
+                "directory": self.directory,
+                "tcp": self.settings.tcp,
+                "memory": memory,
+                "log": log,
+                "settings": self.settings.to_dict(),
+            }
+        )
         self._start_child(f"server {server}", "sparkps.server", signal.SIGKILL, line, log)
 
     def _start_child(
@@ -274,8 +301,13 @@ class LocalLauncher(Launcher):
         child = self._children[name] = _Child(name, log)
         own = self.settings.python in (None, sys.executable)
         command = [
-            self.settings.python or sys.executable, "-m", "sparkps.coordinator.child",
-            module, str(self._pid), str(int(at_death)), self.directory,
+            self.settings.python or sys.executable,
+            "-m",
+            "sparkps.coordinator.child",
+            module,
+            str(self._pid),
+            str(int(at_death)),
+            self.directory,
         ]
         environment = child_environment(None if own else [str(Path(__file__).parents[2])])
 
@@ -285,7 +317,12 @@ class LocalLauncher(Launcher):
             finally:
                 self._exited(child)
 
-        threading.Thread(target=watch, name=f"sparkps-{name}", daemon=True).start()
+        self._start_thread(name, watch)
+
+    def _start_thread(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=f"sparkps-{name}", daemon=True)
+        self.threads.append(thread)
+        thread.start()
 
     def _exited(self, child: _Child) -> None:
         """A child has ended; in its own thread."""
@@ -346,8 +383,8 @@ def _status(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-#: Launchers with children, for forked copies of this process. A handler for forks cannot be taken back, so it is
-#: registered once.
+#: Launchers with children, for forked copies of this process. A handler for forks cannot be taken
+#: back, so it is registered once.
 _launchers: weakref.WeakSet[LocalLauncher] = weakref.WeakSet()
 
 

@@ -1,9 +1,10 @@
 """The coordinator's stdin: its leash, and the voice of its parent.
 
-The first line says what to do. Later lines are events that only the parent knows; the end of the stream means
-that the parent is gone. All lines are JSON:
+The first line says what to do. Later lines are events that only the parent knows; the end of the
+stream means that the parent is gone. All lines are JSON:
 
-* ``{"exited": [server, incarnation, status, tail]}``: ``waitpid`` has certified the exit of a server.
+* ``{"exited": [server, incarnation, status, tail]}``: ``waitpid`` has certified the exit of a
+  server.
 * ``{"shutdown": true}``: stop the servers, then leave.
 """
 
@@ -20,7 +21,8 @@ _CHUNK: Final = 65_536
 class FirstLine(msgspec.Struct):
     """What the coordinator is started with.
 
-    ``servers`` make the first view; ``endpoint`` is bound; ``directory`` is removed when the parent is gone.
+    ``servers`` make the first view; ``endpoint`` is bound; ``directory`` is removed when the parent
+    is gone.
     """
 
     endpoint: str

@@ -2,16 +2,19 @@
 
 The rules:
 
-* The first view is made when all the servers that were asked for have come; until then requests that need a
-  view wait. A view is sent to the servers first, and published to the others when every server has it.
+* The first view is made when all the servers that were asked for have come; until then requests
+  that need a view wait. A view is sent to the servers first, and published to the others when every
+  server has it.
 * A restarted process is a new server id. An id that has been seen is never taken again.
-* A server is *lost* when its launcher's ``waitpid`` has certified the exit of that incarnation. When its
-  connection ends, the certificate is waited for a moment (it carries the exit status and the log's last
-  lines); then it is lost without one. Silence alone loses nobody: a busy server is not a dead one, and whoever
-  waits for it has a time limit of its own.
-* A loss is told to everyone before the view without that server is; whoever connects later is told too.
-* Groups of a lost server are given to the others, for tables to come. Partitions that were in them are not:
-  the tables that had any are lost (:mod:`sparkps.coordinator.catalog`), never silently back at zero.
+* A server is *lost* when its launcher's ``waitpid`` has certified the exit of that incarnation.
+  When its connection ends, the certificate is waited for a moment (it carries the exit status and
+  the log's last lines); then it is lost without one. Silence alone loses nobody: a busy server is
+  not a dead one, and whoever waits for it has a time limit of its own.
+* A loss is told to everyone before the view without that server is; whoever connects later is told
+  too.
+* Groups of a lost server are given to the others, for tables to come. Partitions that were in them
+  are not: the tables that had any are lost (:mod:`sparkps.coordinator.catalog`), never silently
+  back at zero.
 
 Not here, yet: leases, replicas and moves; a server that joins later gets no partitions.
 """
@@ -59,7 +62,10 @@ class Member:
     def error(self) -> ServerLost:
         """The error of everything that needed this server."""
         return ServerLost(
-            server=self.info.id, status=self.status, log=self.info.log, tail=self.tail,
+            server=self.info.id,
+            status=self.status,
+            log=self.info.log,
+            tail=self.tail,
             tables=", ".join(self.tables) or "(none)",
         )
 
@@ -80,8 +86,8 @@ class Membership:
     expected
         How many servers make the first view.
     on_lost
-        Called with each member that is lost, after the commands in flight have failed and before anyone is
-        told; returns the names and ids of the tables that are lost with it.
+        Called with each member that is lost, after the commands in flight have failed and before
+        anyone is told; returns the names and ids of the tables that are lost with it.
     """
 
     def __init__(
@@ -96,7 +102,7 @@ class Membership:
         self.published = View(number=0)
         self._waiting: list[tuple[int, Callable[[], None]]] = []
 
-    # -- who is there --------------------------------------------------------------------------------------------
+    # -- who is there ------------------------------------------------------------------------------
 
     def where(self) -> dict[int, tuple[Peer, str]]:
         """Peer and log file of each server that is up, by id."""
@@ -118,7 +124,9 @@ class Membership:
             raise VersionMismatch(peer=f"server {info.id}", theirs=message.version, ours=VERSION)
         if info.id in self.members:
             raise MalformedRequest(reason=f"server {info.id} has been here already")
-        self._hub.callers[peer] = Caller("server", info.host, info.pid, self._hub.now, server=info.id)
+        self._hub.callers[peer] = Caller(
+            "server", info.host, info.pid, self._hub.now, server=info.id
+        )
         self.members[info.id] = Member(info, peer)
         self._hub.log(f"server {info.id} is up: pid {info.pid}, {info.data} {info.tcp}")
         self._hub.tell(peer, Joined(VERSION, self.view, self._hub.settings.heartbeat))
@@ -128,7 +136,7 @@ class Membership:
             self._hub.log(f"server {info.id} came after the first view and gets no partitions")
         self._check_waiting()
 
-    # -- the view ------------------------------------------------------------------------------------------------
+    # -- the view ----------------------------------------------------------------------------------
 
     def when_ready(self, then: Callable[[], None], servers: int = 0) -> None:
         """Call ``then`` once the first view is published (and ``servers`` servers are up)."""
@@ -140,16 +148,17 @@ class Membership:
         if message.servers <= 0:
             self._hub.answer(peer, message.id, self.published)
             return
-        self.when_ready(
-            lambda: self._hub.answer(peer, message.id, self.published), message.servers
-        )
+        self.when_ready(lambda: self._hub.answer(peer, message.id, self.published), message.servers)
 
     def _renew(self) -> None:
         infos = [self.members[server].info for server in self.where()]
         view = make_view(self.view.number + 1, infos, self.view if self.view.owners else None)
         self.view = view
         self.commands.send(
-            lambda op: SetView(op, view), "taking a view", lambda _: self._publish(view), strict=False
+            lambda op: SetView(op, view),
+            "taking a view",
+            lambda _: self._publish(view),
+            strict=False,
         )
 
     def _publish(self, view: View) -> None:
@@ -169,7 +178,7 @@ class Membership:
         for then in ready:
             then()
 
-    # -- losses --------------------------------------------------------------------------------------------------
+    # -- losses ------------------------------------------------------------------------------------
 
     def exited(self, message: ServerExited) -> None:
         """A launcher certifies an exit."""
@@ -199,13 +208,19 @@ class Membership:
         rows = []
         for server, member in sorted(self.members.items()):
             caller = self._hub.callers.get(member.peer)
-            rows.append({
-                "id": server, "pid": member.info.pid, "host": member.info.host,
-                "data": member.info.data, "log": member.info.log,
-                "state": "lost" if member.lost else "up" if caller else "cut",
-                "status": member.status, "load": caller.load if caller else {},
-                "silent": self._hub.now - caller.seen if caller else None,
-            })
+            rows.append(
+                {
+                    "id": server,
+                    "pid": member.info.pid,
+                    "host": member.info.host,
+                    "data": member.info.data,
+                    "log": member.info.log,
+                    "state": "lost" if member.lost else "up" if caller else "cut",
+                    "status": member.status,
+                    "load": caller.load if caller else {},
+                    "silent": self._hub.now - caller.seen if caller else None,
+                }
+            )
         return rows
 
     def tick(self) -> None:

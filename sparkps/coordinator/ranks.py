@@ -2,16 +2,16 @@
 
 The rules:
 
-* A rank is held through a *token*, a number never given twice. A task that registers for a rank whose holder
-  lives waits as a *stand-by*, in order of arrival; it never fences a live holder.
-* The token passes when the holder's connection ends, when it reports an error of its attempt, or, if somebody
-  stands by, when its heartbeats have stopped; it finishes only once. A holder that was passed over and is still
-  connected is told ``TokenGone`` and becomes the last stand-by.
-* A token is *granted* only after every server has confirmed that it takes no other for that rank. A server
-  that does not confirm in ``request.timeout`` fails the run.
-* The gang is complete when every rank has a granted holder at the same time, once. Until then nobody reads a
-  row. It must be complete within ``gang.timeout`` of the first registration. Afterwards a rank that is taken
-  over goes ahead alone while the others wait at their clocks.
+* A rank is held through a *token*, a number never given twice. A task that registers for a rank
+  whose holder lives waits as a *stand-by*, in order of arrival; it never fences a live holder.
+* The token passes when the holder's connection ends, when it reports an error of its attempt, or,
+  if somebody stands by, when its heartbeats have stopped; it finishes only once. A holder that was
+  passed over and is still connected is told ``TokenGone`` and becomes the last stand-by.
+* A token is *granted* only after every server has confirmed that it takes no other for that rank. A
+  server that does not confirm in ``request.timeout`` fails the run.
+* The gang is complete when every rank has a granted holder at the same time, once. Until then
+  nobody reads a row. It must be complete within ``gang.timeout`` of the first registration.
+  Afterwards a rank that is taken over goes ahead alone while the others wait at their clocks.
 * A task that comes for a finished rank gets the recorded result.
 
 Not here: what the holders do with their ranks (:mod:`sparkps.coordinator.run`).
@@ -22,12 +22,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from sparkps.coordinator.commands import Commands, Outcome
 from sparkps.coordinator.hub import Hub, Peer
 from sparkps.errors import GangIncomplete, PSError
 from sparkps.spec import SessionSpec
 from sparkps.wire.messages import GangComplete, Message, RegisterRank, SetToken, TokenGone
+
+#: What a rank says when it has read its rows: batches, rows, fingerprint.
+Report: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ class Rank:
     attempt: int = -1
     granted: bool = False
     standbys: deque[Task] = field(default_factory=deque)
-    #: (batches, rows, fingerprint), as the first attempt reported them.
-    ready: tuple[int, int, int] | None = None
+    #: As the first attempt reported it.
+    ready: Report | None = None
     #: Whether the present holder has read its rows, and whether it was told to begin.
     read: bool = False
     begun: bool = False
@@ -122,7 +126,9 @@ class Ranks:
         if rank.finished:
             self._hub.tell(peer, self._granted(rank))
             return
-        known = [other.peer for other in rank.standbys] + [rank.holder.peer if rank.holder else None]
+        known = [other.peer for other in rank.standbys] + [
+            rank.holder.peer if rank.holder else None
+        ]
         if peer in known:
             return
         if self._first is None:
@@ -166,7 +172,9 @@ class Ranks:
             self._hub.tell(rank.standbys.popleft().peer, self._granted(rank))
 
     def tick(self) -> None:
-        """Pass over silent holders for whom somebody stands by; end a gang that does not come together."""
+        """Pass over silent holders for whom somebody stands by; end a gang that does not come
+        together.
+        """
         for rank in self.all:
             if rank.standbys and rank.holder and self._hub.is_silent(rank.holder.peer):
                 silent = rank.holder
@@ -205,7 +213,7 @@ class Ranks:
         """The run is over: nothing is granted any more."""
         self._closed = True
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _pass_on(self, rank: Rank) -> None:
         if self._closed or rank.holder or rank.finished or not rank.standbys:
@@ -240,3 +248,12 @@ class Ranks:
             for other in self.all:
                 if other.holder:
                     self._hub.tell(other.holder.peer, GangComplete(self._spec.id))
+
+
+def difference(before: Report, now: Report) -> str:
+    """Say how the rows that two attempts of a rank have read differ."""
+    if before[1] != now[1]:
+        return f"{now[1]} rows, {before[1]} before"
+    if before[0] != now[0]:
+        return f"{now[0]} batches, {before[0]} before"
+    return f"{now[1]} rows as before, but others or in another order"

@@ -2,23 +2,28 @@
 
 The rules:
 
-* **Begin.** When every rank has read its rows (once: a rank taken over later does not hold the others back), the
-  clocks of an epoch are known and all begin. A later attempt of a rank must report the same rows, or the run
-  fails with NonDeterministicInput. It begins at the rank's acknowledged clock, as soon as that clock is open.
+* **Begin.** When every rank has read its rows (once: a rank taken over later does not hold the
+  others back), the clocks of an epoch are known and all begin. A later attempt of a rank must
+  report the same rows, or the run fails with NonDeterministicInput. It begins at the rank's
+  acknowledged clock, as soon as that clock is open.
 * **Ticks** carry the acknowledged clock, which never goes back.
-* **bsp**: clock c is *open* when all ranks have acknowledged the clocks below it; whoever waits at c is released
-  with the sums of clock c - 1. **ssp**: the slowest clock is published whenever it moves. **asp**: nothing.
-* **An epoch's end**, where it is a barrier: all have ended -> in bsp every server has sealed the epoch -> the
-  driver is told -> with ``barrier_epochs`` the driver has answered Continue -> release, with new params.
-  Otherwise the driver is told when the last rank has ended the epoch, and nobody waits. ``stop`` makes it the
-  last epoch.
-* **The end.** When all ranks have finished (and, in bsp, all servers have sealed everything) the run is complete.
-* **Errors.** A worker's own exception, not fatal: it is kept, the rank is free, and Spark decides whether another
-  attempt comes. A fatal one, a lost server, a command that failed, a gang that did not come or a worker that
-  stalls end the run at once: every task of it, now or later, is told the same error.
+* **bsp**: clock c is *open* when all ranks have acknowledged the clocks below it; whoever waits at
+  c is released with the sums of clock c - 1. **ssp**: the slowest clock is published whenever it
+  moves. **asp**: nothing.
+* **An epoch's end**, where it is a barrier: all have ended -> in bsp every server has sealed the
+  epoch -> the driver is told -> with ``barrier_epochs`` the driver has answered Continue ->
+  release, with new params. Otherwise the driver is told when the last rank has ended the epoch, and
+  nobody waits. ``stop`` makes it the last epoch.
+* **The end.** When all ranks have finished (and, in bsp, all servers have sealed everything) the
+  run is complete.
+* **Errors.** A worker's own exception, not fatal: it is kept, the rank is free, and Spark decides
+  whether another attempt comes. A fatal one, a lost server, a command that failed, a gang that did
+  not come or a worker that stalls end the run at once: every task of it, now or later, is told the
+  same error.
 
-What the driver is told, and in which order, stands in :mod:`sparkps.coordinator.sessions`; who holds a rank in
-``ranks``, which clock is open in ``gate``, what the numbers become in ``history``, who is too slow in ``stalls``.
+What the driver is told, and in which order, stands in :mod:`sparkps.coordinator.sessions`; who
+holds a rank in ``ranks``, which clock is open in ``gate``, what the numbers become in ``history``,
+who is too slow in ``stalls``.
 """
 
 from __future__ import annotations
@@ -32,7 +37,8 @@ from sparkps.coordinator.commands import Commands, Outcome
 from sparkps.coordinator.gate import Gate
 from sparkps.coordinator.history import History
 from sparkps.coordinator.hub import Hub, Peer
-from sparkps.coordinator.ranks import Rank, Ranks
+from sparkps.coordinator.progress import ProgressTeller
+from sparkps.coordinator.ranks import Rank, Ranks, difference
 from sparkps.coordinator.stalls import find_stalls
 from sparkps.errors import (
     InvalidArgument,
@@ -51,7 +57,6 @@ from sparkps.wire.messages import (
     Finish,
     Granted,
     Message,
-    Progress,
     Ready,
     RegisterRank,
     Released,
@@ -61,8 +66,8 @@ from sparkps.wire.messages import (
     Warned,
 )
 
-#: Seconds between two Progress messages: as fast as a line on a terminal is worth reading.
-PROGRESS_EVERY: Final = 0.25
+#: Seconds between two looks for stalls, which take tens of seconds to be any.
+STALLS_EVERY: Final = 1.0
 
 
 class Run:
@@ -83,8 +88,14 @@ class Run:
     """
 
     def __init__(
-        self, hub: Hub, commands: Commands, spec: SessionSpec, driver: Peer,
-        *, new_token: Callable[[], int], ended: Callable[[], None],
+        self,
+        hub: Hub,
+        commands: Commands,
+        spec: SessionSpec,
+        driver: Peer,
+        *,
+        new_token: Callable[[], int],
+        ended: Callable[[], None],
     ) -> None:
         self._hub = hub
         self._commands = commands
@@ -99,7 +110,8 @@ class Run:
         self._awaiting: int | None = None
         self._params: dict[str, Any] = {}
         self._epoch_since = 0.0
-        self._progress: tuple[float, tuple[int, int, int]] = (-1.0, (-1, -1, -1))
+        self._looked = hub.now
+        self._progress = ProgressTeller(hub, driver, spec.id)
         self.complete = False
         self._told_complete = False
         #: How it ended, for tasks that come later; None while it goes on.
@@ -107,7 +119,7 @@ class Run:
         #: The last error that a worker reported (the first fatal one), for the driver.
         self.kept: dict[str, Any] | None = None
 
-    # -- what tasks say ------------------------------------------------------------------------------------------
+    # -- what tasks say ----------------------------------------------------------------------------
 
     def register(self, peer: Peer, message: RegisterRank) -> None:
         """A task comes for a rank."""
@@ -137,7 +149,8 @@ class Run:
             raise MalformedRequest(reason=f"{message.batches} batches of {message.rows} rows")
         report = (message.batches, message.rows, message.fingerprint)
         if rank.ready is not None and rank.ready != report:
-            self.fail(NonDeterministicInput(rank=rank.number, reason=_differ(rank.ready, report)))
+            reason = difference(rank.ready, report)
+            self.fail(NonDeterministicInput(rank=rank.number, reason=reason))
             return
         rank.ready, rank.read, rank.since = report, True, self._hub.now
         if not self.gate.begun:
@@ -146,7 +159,9 @@ class Run:
                 return
             self.gate.begin([batches for batches, _, _ in reports])
             self._epoch_since = self._hub.now
-            self._hub.log(f"session {self.spec.id} begins: {self.gate.plan.clocks} clocks per epoch")
+            self._hub.log(
+                f"session {self.spec.id} begins: {self.gate.plan.clocks} clocks per epoch"
+            )
             for other in self.ranks.all:
                 other.since = self._hub.now
         self._begin_where_open()
@@ -195,7 +210,10 @@ class Run:
         if rank is None or rank.finished:
             return
         self.kept = {
-            "rank": rank.number, "text": message.text, "error": message.error, "fatal": message.fatal,
+            "rank": rank.number,
+            "text": message.text,
+            "error": message.error,
+            "fatal": message.fatal,
         }
         host, pid = rank.place()
         self._warn(f"rank {rank.number} on {host} (pid {pid}) failed: {message.text}")
@@ -204,11 +222,13 @@ class Run:
         else:
             self.ranks.vacate(rank)
 
-    # -- what the driver says ------------------------------------------------------------------------------------
+    # -- what the driver says ----------------------------------------------------------------------
 
     def go_on(self, message: Continue) -> None:
-        """The driver has run ``on_epoch``."""
-        if self.end is not None or self._awaiting is None or self._awaiting != message.epoch:
+        """The driver has run ``on_epoch``. If the run has failed meanwhile, Ended says so."""
+        if self.end is not None:
+            return
+        if self._awaiting is None or self._awaiting != message.epoch:
             raise InvalidArgument(
                 name="epoch", value=message.epoch, reason=f"the run waits for {self._awaiting}"
             )
@@ -237,22 +257,30 @@ class Run:
             reason = "the run is over" if self.complete else "it was closed by the driver"
             closed = SessionEnded(session=self.spec.id, reason=reason)
             code, fields = (self._worker_failed() if broken else closed).to_wire()
-        self._finish(Ended(self.spec.id, code, fields, self.kept["error"] if self.kept and broken else b""))
+        self._finish(
+            Ended(self.spec.id, code, fields, self.kept["error"] if self.kept and broken else b"")
+        )
 
-    # -- time ----------------------------------------------------------------------------------------------------
+    # -- time --------------------------------------------------------------------------------------
 
     def timer(self) -> None:
         """Time has passed."""
         if self.end is None:
             self.ranks.tick()
-        if self.end is None and self.ranks.gang_complete and not self.gate.closing and not self.complete:
-            stalls = find_stalls(self.ranks.all, self.gate, self._hub.settings, self._hub.now)
-            for text in stalls.warnings:
-                self._warn(text)
-            if stalls.fatal:
-                self.fail(stalls.fatal)
+        if self.end is None and self._hub.now - self._looked >= STALLS_EVERY:
+            self._look_for_stalls()
         if self.end is None and self.gate.begun and not self.complete:
-            self._tell_progress()
+            self._progress.tell(self.ranks.all, self.gate)
+
+    def _look_for_stalls(self) -> None:
+        self._looked = self._hub.now
+        if not self.ranks.gang_complete or self.gate.closing or self.complete:
+            return  # nobody waits for a rank
+        stalls = find_stalls(self.ranks.all, self.gate, self._hub.settings, self._hub.now)
+        for text in stalls.warnings:
+            self._warn(text)
+        if stalls.fatal:
+            self.fail(stalls.fatal)
 
     def forgive(self) -> None:
         """The coordinator has slept: nobody else is late for that."""
@@ -262,28 +290,47 @@ class Run:
         """Figures for ``ps.status()``."""
         ranks = self.ranks.all
         return {
-            "id": self.spec.id, "size": self.spec.size, "consistency": self.spec.consistency,
-            "epoch": self.gate.closed, "epochs": self.spec.epochs,
+            "id": self.spec.id,
+            "size": self.spec.size,
+            "consistency": self.spec.consistency,
+            "epoch": self.gate.closed,
+            "epochs": self.spec.epochs,
             "clocks": [self.gate.acknowledged(rank) for rank in ranks],
             "attempts": [rank.attempt for rank in ranks],
             "held": sum(rank.holder is not None for rank in ranks),
-            "finished": sum(rank.finished for rank in ranks), "complete": self.complete,
+            "finished": sum(rank.finished for rank in ranks),
+            "complete": self.complete,
         }
 
-    # -- clocks and epochs ---------------------------------------------------------------------------------------
+    # -- clocks and epochs -------------------------------------------------------------------------
 
     def _begin_where_open(self) -> None:
         rows = tuple(rank.ready[1] if rank.ready else 0 for rank in self.ranks.all)
         gate = self.gate
         for rank in self.ranks.all:
-            if not rank.read or rank.begun or rank.finished or not rank.holder or not gate.may_begin(rank):
+            if (
+                not rank.read
+                or rank.begun
+                or rank.finished
+                or not rank.holder
+                or not gate.may_begin(rank)
+            ):
                 continue
             rank.begun, rank.since = True, self._hub.now
             clock = gate.acknowledged(rank)
-            self._hub.tell(rank.holder.peer, Begin(
-                self.spec.id, gate.plan.clocks, rows, self._params, gate.epoch_of(clock), clock,
-                self._history.sums(clock - 1), gate.stopped,
-            ))
+            self._hub.tell(
+                rank.holder.peer,
+                Begin(
+                    self.spec.id,
+                    gate.plan.clocks,
+                    rows,
+                    self._params,
+                    gate.epoch_of(clock),
+                    clock,
+                    self._history.sums(clock - 1),
+                    gate.stopped,
+                ),
+            )
             if gate.ssp:
                 self._hub.tell(rank.holder.peer, Slowest(self.spec.id, gate.published))
 
@@ -347,20 +394,36 @@ class Run:
     def _release(self, rank: Rank) -> None:
         """Let a rank that waits go on, if it may."""
         gate = self.gate
-        if rank.waiting is None or rank.holder is None or self.end is not None or not gate.may_pass(rank):
+        if (
+            rank.waiting is None
+            or rank.holder is None
+            or self.end is not None
+            or not gate.may_pass(rank)
+        ):
             return
         rank.waiting, rank.since = None, self._hub.now
         clock = gate.acknowledged(rank)
         boundary = gate.is_boundary(clock)
         if gate.bsp or boundary:
-            self._hub.tell(rank.holder.peer, Released(
-                self.spec.id, clock, self._history.sums(clock - 1),
-                self._params if boundary else None, gate.stopped,
-            ))
+            self._hub.tell(
+                rank.holder.peer,
+                Released(
+                    self.spec.id,
+                    clock,
+                    self._history.sums(clock - 1),
+                    self._params if boundary else None,
+                    gate.stopped,
+                ),
+            )
 
     def _complete(self) -> None:
         """Everything is done, if all ranks have finished."""
-        if self.complete or self.end is not None or self.gate.closing or not self.ranks.all_finished:
+        if (
+            self.complete
+            or self.end is not None
+            or self.gate.closing
+            or not self.ranks.all_finished
+        ):
             return
         self.complete = True
 
@@ -389,13 +452,21 @@ class Run:
             lambda op: Seal(op, session, clock), what, sealed, limit=self._hub.settings.stall_fatal
         )
 
-    # -- telling -------------------------------------------------------------------------------------------------
+    # -- telling -----------------------------------------------------------------------------------
 
     def _granted(self, rank: Rank) -> Message:
         clock = self.gate.acknowledged(rank)
         return Granted(
-            self.spec.id, rank.number, rank.token, max(rank.attempt, 0), clock, self.spec, rank.state,
-            rank.finished, rank.result, self._history.sums(clock - 1),
+            self.spec.id,
+            rank.number,
+            rank.token,
+            max(rank.attempt, 0),
+            clock,
+            self.spec,
+            rank.state,
+            rank.finished,
+            rank.result,
+            self._history.sums(clock - 1),
         )
 
     def _tell_epoch(self, clock: int) -> None:
@@ -408,25 +479,11 @@ class Run:
             self.driver, EpochEnded(self.spec.id, epoch, row, self.spec.barrier_epochs, clock)
         )
 
-    def _tell_progress(self) -> None:
-        clocks = self.gate.clocks
-        figures = (clocks.fastest, min(clocks.slowest, clocks.fastest), clocks.slowest_rank)
-        when, before = self._progress
-        if figures == before or self._hub.now - when < PROGRESS_EVERY:
-            return
-        self._progress = (self._hub.now, figures)
-        load: dict[str, float] = {}
-        for rank in self.ranks.all:
-            caller = self._hub.callers.get(rank.holder.peer) if rank.holder else None
-            for name, figure in (caller.load if caller else {}).items():
-                load[name] = load.get(name, 0.0) + figure
-        self._hub.tell(self.driver, Progress(self.spec.id, *figures, load))
-
     def _warn(self, text: str) -> None:
         self._hub.log(f"session {self.spec.id}: {text}", logging.WARNING)
         self._hub.tell(self.driver, Warned(self.spec.id, text))
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _held(self, peer: Peer, message: Ready | Tick | Finish | Failed) -> Rank | None:
         """The rank of a message, if its sender holds it; otherwise the sender is told why not."""
@@ -449,11 +506,3 @@ class Run:
         for task in self.ranks.everyone():
             self._hub.tell(task.peer, end)
         self._ended()
-
-
-def _differ(before: tuple[int, int, int], now: tuple[int, int, int]) -> str:
-    if before[1] != now[1]:
-        return f"{now[1]} rows, {before[1]} before"
-    if before[0] != now[0]:
-        return f"{now[0]} batches, {before[0]} before"
-    return f"{now[1]} rows as before, but others or in another order"

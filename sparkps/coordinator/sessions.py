@@ -1,23 +1,29 @@
-"""All sessions: opening and closing them, one gang at a time, and what the driver is told in which order.
+"""All sessions: opening and closing them, one gang at a time, and what the driver is told in which
+order.
 
 **What the driver sees of a run**, always in this order:
 
-1. ``OpenSession`` is answered with [session id, token of rank ``size``] once every server accepts writes of the
-   session, and no other run of this application is still gathering its gang: two half-started gangs would wait
-   for each other's task slots for ever.
-2. ``Progress`` (at most four a second) and ``Warned`` (a stalled rank, a lost or failed attempt) at any time.
-3. ``EpochEnded`` for epoch 0, 1, 2, ..., each exactly once. In bsp all servers have sealed that epoch before. With
-   ``wait`` nothing goes on until the driver has answered ``Continue`` with that epoch.
-4. ``Ended``, exactly once, unless the driver closed the session before; nothing follows it but ``ServerDown``. With
-   an empty code: the run is complete, after the last ``EpochEnded``; in bsp all servers have sealed everything. With
-   a code: it failed; ``error`` is the pickled exception of a worker, if one was fatal. Every task, now or later,
-   is told the same, and the servers refuse the session.
-5. ``CloseSession`` is answered once every server refuses the session, with the error of a worker that was kept,
-   if any: when Spark gives a job up after failures that were not fatal one by one, this is what the user must see.
-   It may come at any time; closing what is closed is no error. A driver that goes away closes its sessions.
+1. ``OpenSession`` is answered with [session id, token of rank ``size``] once every server accepts
+   writes of the session, and no other run of this application is still gathering its gang: two
+   half-started gangs would wait for each other's task slots for ever.
+2. ``Progress`` (at most four a second) and ``Warned`` (a stalled rank, a lost or failed attempt) at
+   any time.
+3. ``EpochEnded`` for epoch 0, 1, 2, ..., each exactly once. In bsp all servers have sealed that
+   epoch before. With ``wait`` nothing goes on until the driver has answered ``Continue`` with that
+   epoch.
+4. ``Ended``, exactly once, unless the driver closed the session before; nothing follows it but
+   ``ServerDown``. With an empty code: the run is complete, after the last ``EpochEnded``; in bsp
+   all servers have sealed everything. With a code: it failed; ``error`` is the pickled exception of
+   a worker, if one was fatal. Every task, now or later, is told the same, and the servers refuse
+   the session.
+5. ``CloseSession`` is answered once every server refuses the session, with the error of a worker
+   that was kept, if any: when Spark gives a job up after failures that were not fatal one by one,
+   this is what the user must see. It may come at any time; closing what is closed is no error. A
+   driver that goes away closes its sessions.
 
-**A driver session** (``driver=True``) is one rank, 0, of the driver's own writes; it has no gang, no clocks and
-no events, and outlives lost servers. Its OpenSession is answered with [session id, token of rank 0].
+**A driver session** (``driver=True``) is one rank, 0, of the driver's own writes; it has no gang,
+no clocks and no events, and outlives lost servers. Its OpenSession is answered with [session id,
+token of rank 0].
 
 Sessions that are over are remembered (the last thousand) for tasks that come late.
 """
@@ -92,7 +98,7 @@ class Sessions:
         self._past: OrderedDict[int, Ended] = OrderedDict()
         self._places: dict[Peer, tuple[int, int]] = {}
 
-    # -- the driver ----------------------------------------------------------------------------------------------
+    # -- the driver --------------------------------------------------------------------------------
 
     def open(self, peer: Peer, message: OpenSession) -> None:
         """-> [session id, token of the driver's rank]."""
@@ -126,10 +132,12 @@ class Sessions:
 
         self._commands.send(
             lambda op: Seal(op, message.session, message.clock),
-            f"sealing session {message.session}", sealed, limit=self._hub.settings.stall_fatal,
+            f"sealing session {message.session}",
+            sealed,
+            limit=self._hub.settings.stall_fatal,
         )
 
-    # -- the tasks -----------------------------------------------------------------------------------------------
+    # -- the tasks ---------------------------------------------------------------------------------
 
     def register(self, peer: Peer, message: RegisterRank) -> None:
         """A task comes for a rank."""
@@ -168,7 +176,7 @@ class Sessions:
             self._close(session, *gone.to_wire())
         self._admit()
 
-    # -- events of others ----------------------------------------------------------------------------------------
+    # -- events of others --------------------------------------------------------------------------
 
     def lose(self, error: PSError) -> None:
         """A server is lost, and with it every run."""
@@ -194,7 +202,7 @@ class Sessions:
         """Figures of the runs, for ``ps.status()``."""
         return [session.run.status() for session in self._open.values() if session.run is not None]
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- inside ------------------------------------------------------------------------------------
 
     def _admit(self) -> None:
         """Open the sessions that wait, as far as no gang is in the way."""
@@ -202,13 +210,17 @@ class Sessions:
             return
         waiting, self._queue = self._queue, deque()
         for peer, message in waiting:
-            if not message.spec.driver and any(self._gathers(other) for other in self._open.values()):
+            if not message.spec.driver and any(
+                self._gathers(other) for other in self._open.values()
+            ):
                 self._queue.append((peer, message))
             else:
                 self._begin(peer, message)
 
     def _gathers(self, session: _Open) -> bool:
-        """Whether a run needs slots that it does not have yet; one whose job does not start blocks no others."""
+        """Whether a run needs slots that it does not have yet; one whose job does not start blocks
+        no others.
+        """
         run = session.run
         if run is None or run.end is not None or run.ranks.gang_complete:
             return False
@@ -225,8 +237,12 @@ class Sessions:
         session.opened = self._hub.now
         if not spec.driver:
             session.run = Run(
-                self._hub, self._commands, spec, peer,
-                new_token=self._new_token, ended=lambda: self._remove(session),
+                self._hub,
+                self._commands,
+                spec,
+                peer,
+                new_token=self._new_token,
+                ended=lambda: self._remove(session),
             )
         token = self._new_token()
         rank = 0 if spec.driver else spec.size
@@ -242,13 +258,17 @@ class Sessions:
         what = f"opening session {identity}"
         failed: list[PSError] = []
         self._commands.send(
-            lambda op: AddSession(op, spec), what,
+            lambda op: AddSession(op, spec),
+            what,
             lambda outcome: failed.append(outcome.error) if outcome.error else None,
             strict=not spec.driver,
         )
         self._commands.send(
-            lambda op: SetToken(op, identity, rank, token), what,
-            lambda outcome: opened(Outcome(outcome.results, failed[0] if failed else outcome.error)),
+            lambda op: SetToken(op, identity, rank, token),
+            what,
+            lambda outcome: opened(
+                Outcome(outcome.results, failed[0] if failed else outcome.error)
+            ),
             strict=not spec.driver,
         )
 
@@ -272,15 +292,22 @@ class Sessions:
                 self._forget(session)
 
         self._commands.send(
-            lambda op: RemoveSession(op, identity), f"closing session {identity}", removed, strict=False
+            lambda op: RemoveSession(op, identity),
+            f"closing session {identity}",
+            removed,
+            strict=False,
         )
 
     def _forget(self, session: _Open) -> None:
         identity = session.spec.id
         if self._open.pop(identity, None) is not None:
             run = session.run
-            end = run.end if run and run.end else Ended(
-                identity, *SessionEnded(session=identity, reason="it was closed").to_wire()
+            end = (
+                run.end
+                if run and run.end
+                else Ended(
+                    identity, *SessionEnded(session=identity, reason="it was closed").to_wire()
+                )
             )
             self._past[identity] = end
             while len(self._past) > _REMEMBERED:
@@ -318,7 +345,9 @@ def _checked(message: OpenSession) -> OpenSession:
         if not 1 <= value <= high:
             raise InvalidArgument(name=name, value=value, reason=f"must be 1 to {high}")
     if not 0 <= spec.id < 2**63:
-        raise InvalidArgument(name="session", value=spec.id, reason="must be 0 or have at most 63 bits")
+        raise InvalidArgument(
+            name="session", value=spec.id, reason="must be 0 or have at most 63 bits"
+        )
     return message
 
 

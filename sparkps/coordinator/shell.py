@@ -1,8 +1,9 @@
-"""The coordinator's shell: sockets, time, stdin and the log around :class:`~sparkps.coordinator.core.CoordinatorCore`.
+"""The coordinator's shell: sockets, time, stdin and the log around
+:class:`~sparkps.coordinator.core.CoordinatorCore`.
 
-It listens on one control endpoint, ticks its core, does what the core says, and leaves when its parent does:
-then it also removes the directory of the sockets, which nobody else is left to do. It tells its parent on
-stdout when it listens and when all servers have come, and nothing after that.
+It listens on one control endpoint, ticks its core, does what the core says, and leaves when its
+parent does: then it also removes the directory of the sockets, which nobody else is left to do. It
+tells its parent on stdout when it listens and when all servers have come, and nothing after that.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ class Shell:
         self._loop = Loop()
         self._timer = self._loop.timer(self._tick)
         on_message, on_gone = delayed(
-            self._loop, self._received, self._gone,
-            delay_ms=settings.faults_delay_ms, seed=settings.faults_seed,
+            self._loop,
+            self._received,
+            self._gone,
+            delay_ms=settings.faults_delay_ms,
+            seed=settings.faults_seed,
         )
         self._loop.serve(self._router, on_message, on_gone)
         self._loop.watch(lines.fd, self._parent)
@@ -77,7 +81,7 @@ class Shell:
             self._context.term()
         return self._status
 
-    # -- events --------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def _received(self, peer: bytes, frames: list[Buffer], now: float) -> None:
         try:
@@ -120,7 +124,7 @@ class Shell:
         if self._report >= 0:
             os.write(self._report, msgspec.json.encode(report) + b"\n")
 
-    # -- effects -------------------------------------------------------------------------------------------------
+    # -- effects -----------------------------------------------------------------------------------
 
     def _do(self, effects: Iterable[Effect]) -> None:
         for effect in effects:

@@ -1,9 +1,9 @@
 """Stalls: which rank others wait for, since when, and when that is too long.
 
-The rules: a rank that others wait for is named after ``stall.warn`` and ends the run after ``stall.fatal``. Time
-counts from its last progress, or from when the others began to wait, whichever is later. A rank that has
-finished waits for all that have not. A task that reads its rows is only named: a big input may take its time,
-and Spark watches over its tasks.
+The rules: a rank that others wait for is named after ``stall.warn`` and ends the run after
+``stall.fatal``. Time counts from its last progress, or from when the others began to wait,
+whichever is later. A rank that has finished waits for all that have not. A task that reads its rows
+is only named: a big input may take its time, and Spark watches over its tasks.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ def find_stalls(ranks: list[Rank], gate: Gate, settings: Settings, now: float) -
     """Find the ranks that hold others back too long; each stall is warned of once."""
     warnings: list[str] = []
     for rank in ranks:
+        if now - rank.since < settings.stall_warn:
+            continue  # it is not that long that it could be held back; most ranks end here
         since = _held_back_since(rank, ranks, gate)
         if since is None:
             continue
@@ -36,9 +38,12 @@ def find_stalls(ranks: list[Rank], gate: Gate, settings: Settings, now: float) -
         clock = gate.acknowledged(rank)
         reading = rank.holder is not None and not rank.begun
         if seconds >= settings.stall_fatal and not reading:
-            return Stalls(warnings, WorkerStalled(
-                rank=rank.number, host=host, pid=pid, clock=clock, seconds=round(seconds, 3)
-            ))
+            return Stalls(
+                warnings,
+                WorkerStalled(
+                    rank=rank.number, host=host, pid=pid, clock=clock, seconds=round(seconds, 3)
+                ),
+            )
         if seconds >= settings.stall_warn and rank.warned != rank.since:
             rank.warned = rank.since
             if rank.holder is None:
@@ -60,7 +65,8 @@ def _held_back_since(rank: Rank, ranks: list[Rank], gate: Gate) -> float | None:
         return None if rank.read else min((r.since for r in ranks if r.read), default=None)
     return min(
         (
-            other.waiting_since for other in ranks
+            other.waiting_since
+            for other in ranks
             if other.finished or (other.waiting is not None and gate.holds_back(rank, other))
         ),
         default=None,

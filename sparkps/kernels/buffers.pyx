@@ -1,7 +1,7 @@
 """The door of the kernels: how an array comes in.
 
 Covers: taking any buffer (numpy array, bytes, memoryview, zmq frame), checking its dtype, shape and
-contiguity once, and handing a kernel an aligned C pointer that stays valid while the `Buffer` lives.
+contiguity once, and handing a kernel an aligned pointer that is valid while the `Buffer` lives.
 Does not cover: what the numbers mean; each kernel checks its own ranges.
 
 * Inputs may be read-only. One that is not aligned, as ``np.frombuffer`` on a small network frame
@@ -38,7 +38,7 @@ cdef str name_of(Kind kind):
 
 
 cdef tuple shape_of(Py_ssize_t rows, Py_ssize_t width):
-    """The shape in which numpy sees `rows` rows: (rows,) for one number each, else (rows, width)."""
+    """The numpy shape of `rows` rows: (rows,) for one number each, else (rows, width)."""
     if width == 1:
         return (rows,)
     return (rows, width)
@@ -89,7 +89,7 @@ cdef class Buffer:
         free(self.copy)
 
     cdef int expect_rows(self, Py_ssize_t rows, Py_ssize_t width) except -1:
-        """Hold `rows` rows of `width` numbers: as (rows, width), or flat as it comes off the wire."""
+        """Hold `rows` rows of `width` numbers, as (rows, width) or flat as off the wire."""
         if self.size != rows * width or (self.ndim > 1 and self.length != rows):
             raise ValueError(
                 f"{self.name} holds {self.size} numbers in {self.length} rows, "

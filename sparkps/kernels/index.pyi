@@ -6,12 +6,11 @@ from numpy.typing import NDArray
 from sparkps.kernels.buffers import Source
 from sparkps.kernels.partitions import PartitionArray
 
-def find(
-    pa: PartitionArray, parts: Source, keys: Source, out_rows: NDArray[np.int32]
-) -> int: ...
+def find(pa: PartitionArray, parts: Source, keys: Source, out_rows: NDArray[np.int32]) -> int: ...
 def find_or_insert(
     pa: PartitionArray, parts: Source, keys: Source, out_rows: NDArray[np.int32]
 ) -> int: ...
+
 @final
 class KeyIndex:
     @property

@@ -18,6 +18,7 @@ from libc.string cimport memset
 
 from sparkps.kernels.buffers cimport Buffer, INT32, INT64, readable, writable
 from sparkps.kernels.groups cimport check_groups
+from sparkps.kernels.growth cimport REFILLED, indexable, pressing, slots_for
 from sparkps.kernels.hashing cimport hashed_partition, prefetch, splitmix64
 from sparkps.kernels.memory cimport Area, new_area
 from sparkps.kernels.partitions cimport Partition, PartitionArray
@@ -227,23 +228,22 @@ cdef int _make_room(PartitionArray pa, const int32_t* parts, Py_ssize_t groups) 
     """Grow every partition by what is coming to it, or none of them."""
     cdef Py_ssize_t k
     cdef Partition* part
-    cdef int64_t added = 0, rows
-    cdef int growing = 0
+    cdef int64_t added = 0, refilled = 0, rows
+    cdef bint doubling, now
+    if pa.limit is not None:
+        for k in range(groups):
+            part = &pa.at[parts[2 * k]]
+            added += pa.growth(parts[2 * k], part.rows + part.coming)
+        pa.admit(added)
     for k in range(groups):
         part = &pa.at[parts[2 * k]]
         rows = part.rows + part.coming
-        if rows > part.capacity or rows > part.indexable:
-            growing += 1
-            if pa.limit is not None:
-                added += pa.growth(parts[2 * k], rows)
-    if not growing:
-        return 0
-    pa.admit(added)
-    for k in range(groups):
-        part = &pa.at[parts[2 * k]]
-        rows = part.rows + part.coming
-        if rows > part.capacity or rows > part.indexable:
-            pa.grow(parts[2 * k], rows)
+        doubling = rows > part.indexable
+        now = doubling and (refilled < REFILLED or pressing(part.mask + 1, rows))
+        if now:
+            refilled += part.rows
+        if now or rows > part.capacity:
+            pa.grow(parts[2 * k], rows, now)
     return 0
 
 
@@ -350,7 +350,7 @@ cdef class KeyIndex:
     array([ 2, -1], dtype=int32)
     """
 
-    cdef Partition part      # one partition without fields
+    cdef Partition part  # one partition without fields
     cdef Area key_area
     cdef Area index_area
 
@@ -361,7 +361,7 @@ cdef class KeyIndex:
     cdef int _rebuild(self, int64_t slots) except -1:
         cdef Area area
         if slots > MAX_SLOTS:
-            raise ValueError(f"an index has at most {MAX_SLOTS} slots, not {slots}")
+            raise ValueError(f"an index has at most {MAX_SLOTS} slots; too many keys for one")
         area = new_area(slots * sizeof(int32_t), 1)
         self.part.keys = <int64_t*>self.key_area.data
         with nogil:
@@ -370,18 +370,15 @@ cdef class KeyIndex:
         self.index_area = area
         self.part.index = <int32_t*>area.data
         self.part.mask = slots - 1
-        self.part.indexable = slots * 7 // 10
+        self.part.indexable = indexable(0, slots)
         return 0
 
     cdef int _make_room(self, int64_t rows) except -1:
-        cdef int64_t slots = self.part.mask + 1
         if rows * <int64_t>sizeof(int64_t) > self.key_area.room:
             self.key_area = self.key_area.grown((rows + rows // 8) * sizeof(int64_t))
             self.part.keys = <int64_t*>self.key_area.data
         if rows > self.part.indexable:
-            while slots * 7 // 10 < rows:
-                slots *= 2
-            self._rebuild(slots)
+            self._rebuild(slots_for(0, rows))
         return 0
 
     cdef object _ordinals(self, keys, bint insert):

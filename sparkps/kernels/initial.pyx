@@ -80,5 +80,7 @@ def init_values(init, seed, keys, Py_ssize_t width, dtype):
     cdef Py_ssize_t i, step = width * itemsize_of(kind)
     with nogil:
         for i in range(key.size):
-            initial_row(&made, kind, (<const int64_t*>key.data)[i], width, <char*>out.data + i * step)
+            initial_row(
+                &made, kind, (<const int64_t*>key.data)[i], width, <char*>out.data + i * step
+            )
     return values

@@ -24,7 +24,7 @@ cdef struct Partition:
     bint open                 # whether it is here
     char* fields[MAX_FIELDS]  # one number or one row of numbers per row
     int64_t capacity          # rows that the arrays have room for
-    int64_t indexable         # rows that the index takes before it doubles
+    int64_t indexable         # rows that the index takes before it should double
     int64_t log               # number of the last operation
     int64_t generation        # changes when row numbers stop meaning what they meant
     int64_t coming            # scratch of find_or_insert: rows about to be created
@@ -55,19 +55,19 @@ cdef class PartitionArray:
 
     cdef void _empty(self, int64_t p)
     cdef int64_t _dense_rows(self, int64_t p) except -1
-    cdef int64_t _room(self, int64_t p, int64_t rows)
+    cdef int64_t _capacity(self, int64_t p, int64_t rows)
     cdef Py_ssize_t _row_bytes(self, Py_ssize_t i)
     cdef int _resize(self, int64_t p, Py_ssize_t i, Py_ssize_t nbytes) except -1
-    cdef void _adopt(self, int64_t p, Py_ssize_t i, Area area)
-    cdef void _point(self, int64_t p, Py_ssize_t i, Area area)
+    cdef void _adopt(self, int64_t p, Py_ssize_t i, Area area, Py_ssize_t before)
     cdef void _release(self, int64_t p)
     cdef int _fill(
         self, PartitionArray fresh, int64_t p, Buffer key, list sources, int64_t rows) except -1
     cdef void _take_over(self, PartitionArray fresh, int64_t p)
 
+    cdef int check_known(self, int64_t p) except -1
     cdef int check_partition(self, int64_t p) except -1
     cdef int64_t growth(self, int64_t p, int64_t rows) except -1
-    cdef int grow(self, int64_t p, int64_t rows) except -1
+    cdef int grow(self, int64_t p, int64_t rows, bint double_index=*) except -1
     cdef int admit(self, int64_t nbytes) except -1
     cdef void initialise(self, Partition* part, int64_t first, int64_t last) noexcept nogil
     cdef Field* field_at(self, Py_ssize_t field) except NULL

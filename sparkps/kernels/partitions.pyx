@@ -2,7 +2,8 @@
 
 Covers: opening, closing, loading and growing partitions; numpy views of their keys and fields;
 initial values; what a partition's numbers (log, generation) are. Does not cover: finding keys
-(`index`), moving numbers (`rows`), optimizers (`updates`), exactly-once (`ledger`).
+(`index`), moving numbers (`rows`), optimizers (`updates`), exactly-once (`ledger`), and when what
+grows by how much (`growth.pxd`).
 
 A table of P partitions is one C array of P descriptors, open here or not. The rows of a partition
 are numbered from 0 in the order of their creation, are never removed, and each field is one array
@@ -12,15 +13,6 @@ nothing to create.
 * A **dense** partition p owns the keys ``p*dim//P .. (p+1)*dim//P - 1``. All its rows exist, and
   the row of a key is ``key - base``: no keys, no index.
 * A **hashed** partition keeps its keys in row order, and an index (`probing`) of row numbers.
-
-**Growth.** Rows get room in steps of 1/16 to 1/8, since growing an area copies nothing
-(`memory`); the index doubles, and is then filled anew from the keys. Both would come for all
-partitions in the same instant, for a hash spreads keys evenly. So the steps are staggered: with
-u the fractional part of p times the golden ratio, which spreads any number of partitions evenly
-over [0, 1) (Knuth, TAOCP 3, 6.4), partition p grows by (1 + u)/16, and doubles its index at a load
-of ``0.7 * 2**(-u/2)``, between 0.5 and 0.7. A large table then has 1.6 to 2.9 slots per key, at most
-11.5 bytes, and a float32 FTRL row of 20 bytes needs less than 35 in the worst moment. Staggered over
-a whole octave instead, loads would be lower on average and 12.2 bytes needed nearly always.
 
 **Generation.** A row number that was looked up stays right until the generation of its partition
 changes, which happens when it is closed or loaded.
@@ -32,7 +24,6 @@ from sparkps.errors import MemoryLimit
 from sparkps.kernels.initial import init_values  # noqa: F401  (part of the public face)
 
 cimport cython
-from libc.math cimport exp2, floor
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -40,6 +31,7 @@ from libc.string cimport memcpy, memset
 from sparkps.kernels.buffers cimport (
     Buffer, FLOAT32, INT64, itemsize_of, kind_of, readable, shape_of,
 )
+from sparkps.kernels.growth cimport capacity_for, indexable, slots_for
 from sparkps.kernels.hashing cimport hashed_partition, partition_begin, splitmix64
 from sparkps.kernels.initial cimport CONSTANT, initial_row, make_init
 from sparkps.kernels.memory cimport Area, area_size, new_area
@@ -48,29 +40,7 @@ from sparkps.kernels.probing cimport EMPTY, MAX_SLOTS, fill_index, place, settle
 # The index of a partition without rows: one empty slot, so that `find` needs no special case.
 cdef int32_t NO_INDEX = EMPTY
 
-cdef double MAX_LOAD = 0.7  # linear probing: 2.2 slots for a hit and 6 for a miss; 13 at 0.8
-cdef int64_t MIN_SLOTS = 16
-cdef int64_t MIN_ROOM = 8
 cdef int INDEX = MAX_FIELDS + 1  # its number among the arrays of a partition, for `memory`
-
-
-cdef inline double _stagger(int64_t p) noexcept nogil:
-    cdef double turns = <double>p * 0.6180339887498949
-    return turns - floor(turns)
-
-
-cdef inline int64_t _indexable(int64_t p, int64_t slots) noexcept nogil:
-    """Rows that an index of `slots` takes in partition `p`; never all of the slots."""
-    return <int64_t>(<double>slots * MAX_LOAD * exp2(-0.5 * _stagger(p)))
-
-
-cdef int64_t _slots_for(int64_t p, int64_t rows) except -1:
-    cdef int64_t slots = MIN_SLOTS
-    while _indexable(p, slots) < rows:
-        slots *= 2
-    if slots > MAX_SLOTS:
-        raise ValueError(f"partition {p} cannot index {rows} rows; give the table more partitions")
-    return slots
 
 
 @cython.final
@@ -149,9 +119,13 @@ cdef class PartitionArray:
         free(self.at)
         free(self.scratch)
 
-    cdef int check_partition(self, int64_t p) except -1:
+    cdef int check_known(self, int64_t p) except -1:
         if not 0 <= p < self.partitions:
             raise ValueError(f"partition {p} does not exist; the table has {self.partitions}")
+        return 0
+
+    cdef int check_partition(self, int64_t p) except -1:
+        self.check_known(p)
         if not self.at[p].open:
             raise ValueError(f"partition {p} is not open on this server")
         return 0
@@ -179,17 +153,15 @@ cdef class PartitionArray:
             - partition_begin(p, self.partitions, self.dim)
         )
         if rows >= 1 << 31:
-            raise ValueError(f"partition {p} would have {rows} rows; give the table more partitions")
+            raise ValueError(f"partition {p} needs {rows} rows; give the table more partitions")
         return rows
-
-    # -- memory -----------------------------------------------------------------------------------
 
     cdef int64_t growth(self, int64_t p, int64_t rows) except -1:
         """Bytes that `grow` adds at its worst moment, when the old index and the new both exist."""
         cdef Partition* part = &self.at[p]
         cdef list areas = self.areas[p]
         cdef Area area
-        cdef int64_t added = 0, capacity = self._room(p, rows)
+        cdef int64_t added = 0, capacity = self._capacity(p, rows)
         cdef Py_ssize_t i, size
         if rows > part.capacity:
             for i in range(self.field_count + self.hashed):
@@ -197,60 +169,57 @@ cdef class PartitionArray:
                 area = areas[i]
                 added += size if area is None or area.exports else max(0, size - area.nbytes)
         if self.hashed and rows > part.indexable:
-            added += area_size(_slots_for(p, rows) * <int64_t>sizeof(int32_t), INDEX)
+            added += area_size(slots_for(p, rows) * <int64_t>sizeof(int32_t), INDEX)
         return added
 
-    cdef int grow(self, int64_t p, int64_t rows) except -1:
-        """Make room for `rows` in all; a failure in the middle leaves the partition sound."""
+    cdef int grow(self, int64_t p, int64_t rows, bint double_index=True) except -1:
+        """Make room for `rows` in all, or leave the index as it is for now.
+
+        A failure in the middle leaves the partition sound.
+        """
         cdef Partition* part = &self.at[p]
-        cdef int64_t capacity = self._room(p, rows)
+        cdef int64_t capacity = self._capacity(p, rows)
         cdef int64_t slots
+        cdef Area index, old
         cdef Py_ssize_t i
         if rows > part.capacity:
             for i in range(self.field_count + self.hashed):
                 self._resize(p, i, capacity * self._row_bytes(i))
             part.capacity = capacity
-        if self.hashed and rows > part.indexable:
-            slots = _slots_for(p, rows)
+        if self.hashed and double_index and rows > part.indexable:
+            slots = slots_for(p, rows)
+            if slots > MAX_SLOTS:
+                raise ValueError(
+                    f"partition {p} cannot index {rows} rows; give the table more partitions"
+                )
             index = new_area(slots * sizeof(int32_t), INDEX)
             with nogil:
                 memset(index.data, 0xFF, slots * sizeof(int32_t))
                 fill_index(<int32_t*>index.data, slots - 1, part.keys, part.rows)
-            self._adopt(p, self.field_count + 1, index)
+            old = self.areas[p][self.field_count + 1]
+            self._adopt(p, self.field_count + 1, index, 0 if old is None else old.nbytes)
             part.mask = slots - 1
-            part.indexable = _indexable(p, slots)
+            part.indexable = indexable(p, slots)
         return 0
 
-    cdef int64_t _room(self, int64_t p, int64_t rows):
-        """The capacity for `rows`, with room to grow; all memory of it may stay untouched."""
-        if not self.hashed:
-            return rows
-        return rows + MIN_ROOM + <int64_t>(<double>rows * (1.0 + _stagger(p)) / 16.0)
+    cdef int64_t _capacity(self, int64_t p, int64_t rows):
+        """Rows that partition `p` makes room for when it needs `rows`."""
+        return capacity_for(p, rows) if self.hashed else rows
 
     cdef Py_ssize_t _row_bytes(self, Py_ssize_t i):
         return self.field_of[i].nbytes if i < self.field_count else <Py_ssize_t>sizeof(int64_t)
 
     cdef int _resize(self, int64_t p, Py_ssize_t i, Py_ssize_t nbytes) except -1:
+        """Make area `i` of partition `p` hold `nbytes`."""
         cdef Area area = self.areas[p][i]
-        cdef Py_ssize_t before
-        if area is None:
-            self._adopt(p, i, new_area(nbytes, i))
-            return 0
-        before = area.nbytes
-        area = area.grown(nbytes)
-        self.allocated += area.nbytes - before
-        self.areas[p][i] = area
-        self._point(p, i, area)
+        cdef Py_ssize_t before = 0 if area is None else area.nbytes
+        self._adopt(p, i, new_area(nbytes, i) if area is None else area.grown(nbytes), before)
         return 0
 
-    cdef void _adopt(self, int64_t p, Py_ssize_t i, Area area):
-        """Put `area` in the place of area `i`, which is let go."""
-        cdef Area old = self.areas[p][i]
-        self.allocated += area.nbytes - (0 if old is None else old.nbytes)
+    cdef void _adopt(self, int64_t p, Py_ssize_t i, Area area, Py_ssize_t before):
+        """Put `area` in the place of area `i`, which had `before` bytes."""
+        self.allocated += area.nbytes - before
         self.areas[p][i] = area
-        self._point(p, i, area)
-
-    cdef void _point(self, int64_t p, Py_ssize_t i, Area area):
         if i < self.field_count:
             self.at[p].fields[i] = area.data
         elif i == self.field_count:
@@ -267,7 +236,7 @@ cdef class PartitionArray:
         """Zeroed int32 per row of the largest partition; whoever uses it leaves it zeroed."""
         if rows > self.scratch_rows or self.scratch == NULL:
             free(self.scratch)
-            self.scratch_rows = rows + rows // 8 + MIN_ROOM
+            self.scratch_rows = rows + rows // 8
             self.scratch = <int32_t*>calloc(self.scratch_rows, sizeof(int32_t))
             if self.scratch == NULL:
                 self.scratch_rows = 0
@@ -297,16 +266,13 @@ cdef class PartitionArray:
                 else:
                     (<double*>part.fields[i])[at] = field.initial
 
-    # -- placement --------------------------------------------------------------------------------
-
     def open(self, int64_t p):
         """Make partition `p` local: empty when hashed, with all its rows initial when dense.
 
         Does nothing if it is open already.
         """
         cdef int64_t rows
-        if not 0 <= p < self.partitions:
-            raise ValueError(f"partition {p} does not exist; the table has {self.partitions}")
+        self.check_known(p)
         if self.at[p].open:
             return
         self.areas[p] = [None] * (self.field_count + 2)
@@ -324,9 +290,8 @@ cdef class PartitionArray:
                 self._release(p)
 
     def close(self, int64_t p):
-        """Let partition `p` go: its memory is freed and its generation ends; nothing if not open."""
-        if not 0 <= p < self.partitions:
-            raise ValueError(f"partition {p} does not exist; the table has {self.partitions}")
+        """Free partition `p` and end its generation; nothing if it is not open."""
+        self.check_known(p)
         if self.at[p].open:
             self.at[p].open = False
             self.at[p].log = 0
@@ -362,8 +327,7 @@ cdef class PartitionArray:
         cdef int64_t rows
         cdef Py_ssize_t i
         cdef bint was_open
-        if not 0 <= p < self.partitions:
-            raise ValueError(f"partition {p} does not exist; the table has {self.partitions}")
+        self.check_known(p)
         if len(fields) != self.field_count:
             raise ValueError(f"{len(fields)} fields for a table that has {self.field_count}")
         rows = 0 if self.hashed else self._dense_rows(p)
@@ -428,8 +392,6 @@ cdef class PartitionArray:
         self.areas[p] = fresh.areas[p]
         self.allocated += fresh.allocated
         fresh.areas[p] = None
-
-    # -- looking ----------------------------------------------------------------------------------
 
     def is_open(self, int64_t p):
         """Whether partition `p` is local."""
@@ -499,8 +461,7 @@ cdef class PartitionArray:
 
     def generation(self, int64_t p):
         """How often the row numbers of partition `p` have lost their meaning."""
-        if not 0 <= p < self.partitions:
-            raise ValueError(f"partition {p} does not exist; the table has {self.partitions}")
+        self.check_known(p)
         return self.at[p].generation
 
     @property

@@ -7,8 +7,8 @@ holds the number of a row, whose key stands in a separate array of keys in row o
 repeated in the index: that keeps it at 4 bytes a slot, but a look at a slot says nothing without a
 second, distant look at the key. So the bits that the row number leaves free carry a *tag*, further
 bits of the key's hash: an index of 2^k slots holds fewer than 2^k rows, hence the low k bits of a
-slot are the row and the 31 - k above are the tag. With 2^17 slots a foreign key passes for ours once
-in 16,384, and a collision costs a neighbouring slot instead of a cache miss.
+slot are the row and the 31 - k above are the tag. With 2^17 slots a foreign key passes for ours
+once in 16,384, and a collision costs a neighbouring slot instead of a cache miss.
 
 The slot comes from the low bits of the hash and the tag from bits 24 + k and up, so they do not
 overlap; the top bits chose the partition and are of no use here (see `hashing`).

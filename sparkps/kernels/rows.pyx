@@ -1,19 +1,18 @@
 """Numbers in and out of resolved rows: gather, scatter, and the sum of repeated rows.
 
 Covers: reading rows of a field, adding to them, setting them, and summing a message's values per
-row before an optimizer sees them. Does not cover: finding the rows (`index`), optimizers (`updates`).
+row before an optimizer sees them. Does not cover: finding rows (`index`), optimizers (`updates`).
 
 Every kernel walks a message in its order, so that sums have the same bits every time. Rows are
 random within a partition, so each loop prefetches the row that it will need 16 rows later.
 
 A loop for rows of one number is the loop for rows of `width` with the literal 1 in its place: the
-compiler makes a copy without the inner loop, which is twice as fast.
+compiler makes a copy of it that has no inner loop.
 """
 
 import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from sparkps.kernels.buffers cimport (
     Buffer, FLOAT32, FLOAT64, INT32, INT64, Kind, itemsize_of, readable, shape_of, writable,

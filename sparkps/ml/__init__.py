@@ -1,1 +1,3 @@
-"""Estimators that follow pyspark.ml: change one import and fit on the servers. File names are pyspark.ml's own."""
+"""Estimators that follow pyspark.ml: change one import and fit on the servers. File names are
+pyspark.ml's own.
+"""

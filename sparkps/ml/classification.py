@@ -1,11 +1,13 @@
-"""Binary logistic regression on the servers, used as ``pyspark.ml.classification.LogisticRegression`` is.
+"""Binary logistic regression on the servers, used as
+``pyspark.ml.classification.LogisticRegression`` is.
 
 The objective is pyspark.ml's: the mean of the logistic losses, plus ``regParam`` times
-``elasticNetParam * |w|_1 + (1 - elasticNetParam) / 2 * |w|²``; the intercept is not penalised. Features are not
-standardised. Both penalties are applied by the server's optimizer to the rows that a step touches.
+``elasticNetParam * |w|_1 + (1 - elasticNetParam) / 2 * |w|²``; the intercept is not penalised.
+Features are not standardised. Both penalties are applied by the server's optimizer to the rows that
+a step touches.
 
-Not here: the loop over the batches (``sparkps.algos.linear``), scoring (``sparkps.ml.scoring``) and files
-(``sparkps.ml.io``).
+Not here: the loop over the batches (``sparkps.algos.linear``), scoring (``sparkps.ml.scoring``) and
+files (``sparkps.ml.io``).
 """
 
 from __future__ import annotations
@@ -39,7 +41,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
-from sparkps.algos.linear import LinearBatch, LogisticStep, ftrl_penalties, solver_optimizer, vector_size
+from sparkps.algos.linear import (
+    LinearBatch,
+    LogisticStep,
+    ftrl_penalties,
+    solver_optimizer,
+    vector_size,
+)
 from sparkps.errors import InvalidArgument, InvalidInput
 from sparkps.ml.io import LinearModelReader, LinearModelWriter, ParamsReader, ParamsWriter
 from sparkps.ml.params import HasServerParams, HasValuesCol, one_of, refuse_unsupported
@@ -53,13 +61,22 @@ if TYPE_CHECKING:
     from sparkps.client.vocabulary import Vocabulary
     from sparkps.client.worker import Worker
 
-#: Params of pyspark.ml's class that ours does not have yet. They are refused by name, never ignored.
+#: Params of pyspark.ml's class that ours does not have yet. They are refused by name, never
+#: ignored.
 _LATER = frozenset(
     {
-        "standardization", "thresholds", "weightCol", "aggregationDepth", "family", "maxBlockSizeInMB",
-        "lowerBoundsOnCoefficients", "upperBoundsOnCoefficients", "lowerBoundsOnIntercepts", "upperBoundsOnIntercepts",
+        "standardization",
+        "thresholds",
+        "weightCol",
+        "aggregationDepth",
+        "family",
+        "maxBlockSizeInMB",
+        "lowerBoundsOnCoefficients",
+        "upperBoundsOnCoefficients",
+        "lowerBoundsOnIntercepts",
+        "upperBoundsOnIntercepts",
     }
-)  # fmt: skip
+)
 
 
 class _LogisticRegressionParams(
@@ -95,7 +112,13 @@ class _LogisticRegressionParams(
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._setDefault(
-            maxIter=100, regParam=0.0, elasticNetParam=0.0, tol=1e-6, fitIntercept=True, threshold=0.5, solver="adagrad"
+            maxIter=100,
+            regParam=0.0,
+            elasticNetParam=0.0,
+            tol=1e-6,
+            fitIntercept=True,
+            threshold=0.5,
+            solver="adagrad",
         )
 
     def getSolver(self) -> str:
@@ -117,19 +140,24 @@ class _LogisticRegressionParams(
         ):
             value = self.getOrDefault(self.getParam(name))
             if not low <= value <= high:
-                raise InvalidArgument(name=name, value=value, reason=f"must be between {low:g} and {high:g}")
+                raise InvalidArgument(
+                    name=name, value=value, reason=f"must be between {low:g} and {high:g}"
+                )
 
 
 class LogisticRegression(
-    Estimator["LogisticRegressionModel"], _LogisticRegressionParams, MLWritable, MLReadable["LogisticRegression"]
+    Estimator["LogisticRegressionModel"],
+    _LogisticRegressionParams,
+    MLWritable,
+    MLReadable["LogisticRegression"],
 ):
     """Sparse binary logistic regression, trained on parameter servers.
 
     Parameters
     ----------
     featuresCol : str
-        A ``VectorUDT`` column, an ``array<bigint>`` of feature ids (with values in ``valuesCol``, or all 1), or a
-        struct of ids and values.
+        A ``VectorUDT`` column, an ``array<bigint>`` of feature ids (with values in ``valuesCol``,
+        or all 1), or a struct of ids and values.
     labelCol : str
         0 or 1.
     maxIter : int
@@ -145,7 +173,8 @@ class LogisticRegression(
         Tasks that train at once; unset: what the input's partitions and Spark's slots allow.
     consistency : {"bsp", "ssp:<staleness>", "asp"}
 
-    Other parameters mean what they mean in pyspark.ml; those that pyspark.ml has and this class has not are refused.
+    Other parameters mean what they mean in pyspark.ml; those that pyspark.ml has and this class has
+    not are refused.
 
     Examples
     --------
@@ -202,7 +231,9 @@ class LogisticRegression(
         l1, l2 = self._penalties()
         tables: list[Table] = []
         try:
-            weights = context.table(f"{name}/weights", optimizer=solver_optimizer(solver, step_size, l1, l2))
+            weights = context.table(
+                f"{name}/weights", optimizer=solver_optimizer(solver, step_size, l1, l2)
+            )
             tables.append(weights)
             intercept = None
             if self.getFitIntercept():
@@ -210,13 +241,17 @@ class LogisticRegression(
                 intercept = context.table(f"{name}/intercept", dim=1, partitions=1, optimizer=plain)
                 tables.append(intercept)
             history = context.run(
-                dataset.select(F.col(self.getLabelCol()).cast("double").alias(self.getLabelCol()), *columns),
+                dataset.select(
+                    F.col(self.getLabelCol()).cast("double").alias(self.getLabelCol()), *columns
+                ),
                 LogisticStep(intercept),
                 epochs=self.getMaxIter(),
                 consistency=self.getConsistency(),
                 workers=self.getNumWorkers(),
                 batch_rows=self.getBatchSize(),
-                prepare=_Prepare(weights, self.getLabelCol(), self.getFeaturesCol(), self.getValuesCol()),
+                prepare=_Prepare(
+                    weights, self.getLabelCol(), self.getFeaturesCol(), self.getValuesCol()
+                ),
                 on_epoch=_StopOrGoOn(weights, self.getTol(), l1, l2, ftrl=solver == "ftrl"),
             )
             model = LogisticRegressionModel(
@@ -249,7 +284,8 @@ class LogisticRegressionModel(
         The non-zero weights: ``keys`` int64 ascending, ``values`` float.
     intercept : float
     numFeatures : int or None
-        Length of the feature vectors; None for a model fitted on columns of ids, where any int64 is a feature.
+        Length of the feature vectors; None for a model fitted on columns of ids, where any int64 is
+        a feature.
     """
 
     def __init__(self, weights: SparseWeights, intercept: float, num_features: int | None) -> None:
@@ -263,7 +299,9 @@ class LogisticRegressionModel(
         """The weights as a vector of ``numFeatures``."""
         if self.numFeatures is None:
             raise InvalidArgument(
-                name="coefficients", value=None, reason="this model has int64 feature ids; use model.weights"
+                name="coefficients",
+                value=None,
+                reason="this model has int64 feature ids; use model.weights",
             )
         return SparseVector(self.numFeatures, self.weights.keys, self.weights.values)
 
@@ -273,12 +311,18 @@ class LogisticRegressionModel(
         _check_columns(dataset, [features, *([values] if values else [])])
         margin = f"margin {uuid.uuid4().hex[:8]}"
         function = margin_function(
-            self.weights.ship(dataset.sparkSession), features, values, self.intercept, margin, self.numFeatures
+            self.weights.ship(dataset.sparkSession),
+            features,
+            values,
+            self.intercept,
+            margin,
+            self.numFeatures,
         )
         schema = StructType([*dataset.schema.fields, StructField(margin, DoubleType())])
         frame = dataset.mapInArrow(function, schema)
         m = F.col(margin)
-        # exp(-m) overflows to infinity for a very negative margin, and 1 / infinity is the right probability, 0.
+        # exp(-m) overflows to infinity for a very negative margin, and 1 / infinity is the right
+        # probability, 0.
         probability = 1.0 / (1.0 + F.exp(-m))
         if self.getRawPredictionCol():
             frame = frame.withColumn(self.getRawPredictionCol(), array_to_vector(F.array(-m, m)))
@@ -288,7 +332,8 @@ class LogisticRegressionModel(
             )
         if self.getPredictionCol():
             frame = frame.withColumn(
-                self.getPredictionCol(), F.when(probability > self.getThreshold(), 1.0).otherwise(0.0)
+                self.getPredictionCol(),
+                F.when(probability > self.getThreshold(), 1.0).otherwise(0.0),
             )
         return frame.drop(margin)
 
@@ -303,7 +348,9 @@ class LogisticRegressionModel(
 
 
 class _StopOrGoOn:
-    """``on_epoch`` of a fit: stop when the objective no longer gets better; tell FTRL how many steps there will be."""
+    """``on_epoch`` of a fit: stop when the objective no longer gets better; tell FTRL how many
+    steps there will be.
+    """
 
     def __init__(self, weights: Table, tol: float, l1: float, l2: float, *, ftrl: bool) -> None:
         self.weights = weights
@@ -320,14 +367,19 @@ class _StopOrGoOn:
             objective += self.l2 / 2 * self.weights.reduce(functions.norm2) ** 2
         if not np.isfinite(objective):
             raise InvalidArgument(
-                name="stepSize", value=None, reason=f"training diverged in epoch {epoch}; use a smaller stepSize"
+                name="stepSize",
+                value=None,
+                reason=f"training diverged in epoch {epoch}; use a smaller stepSize",
             )
         if abs(self.before - objective) <= self.tol * abs(objective):
             return "stop"
         self.before = objective
         if self.ftrl and (self.l1 or self.l2):
-            # What the objective asks of the last step of the next epoch, which is the one whose weights stay.
-            self.weights.configure(**ftrl_penalties(self.l1, self.l2, round((epoch + 2) * metrics["steps"])))
+            # What the objective asks of the last step of the next epoch, which is the one whose
+            # weights stay.
+            self.weights.configure(
+                **ftrl_penalties(self.l1, self.l2, round((epoch + 2) * metrics["steps"]))
+            )
         return None
 
 
@@ -360,8 +412,8 @@ def _labels(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float32]:
             name=name,
             value=None,
             where=f"column {name!r}",
-            reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, such as {labels[bad[0]]:g}; "
-            "map them to 0 and 1 first",
+            reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, such as "
+            f"{labels[bad[0]]:g}; map them to 0 and 1 first",
         )
     return labels
 
@@ -373,7 +425,9 @@ def _first(intercept: Table | None) -> float:
 def _check_columns(dataset: DataFrame, names: list[str]) -> None:
     for name in names:
         if name not in dataset.columns:
-            raise InvalidArgument(name="column", value=name, reason=f"the DataFrame has {', '.join(dataset.columns)}")
+            raise InvalidArgument(
+                name="column", value=name, reason=f"the DataFrame has {', '.join(dataset.columns)}"
+            )
 
 
 __all__ = ["LogisticRegression", "LogisticRegressionModel"]

@@ -1,8 +1,9 @@
-"""Saving and loading of estimators and models, in the layout of pyspark.ml: ``metadata/`` and ``data/``.
+"""Saving and loading of estimators and models, in the layout of pyspark.ml: ``metadata/`` and
+``data/``.
 
-Params alone need nothing of ours. A model's weights are Parquet (``key`` bigint, ``weight`` double), written by
-tasks from the shipped files and not through a closure, so that a large model needs no large driver. Works on any path that
-Spark can write.
+Params alone need nothing of ours. A model's weights are Parquet (``key`` bigint, ``weight``
+double), written by tasks from the shipped files and not through a closure, so that a large model
+needs no large driver. Works on any path that Spark can write.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class ParamsReader(MLReader[RL], Generic[RL]):
         self.kind = kind
 
     def load(self, path: str) -> RL:
-        metadata = DefaultParamsReader.loadMetadata(path, self.sparkSession.sparkContext, _name(self.kind))
+        metadata = DefaultParamsReader.loadMetadata(
+            path, self.sparkSession.sparkContext, _name(self.kind)
+        )
         instance = self.kind()
         instance._resetUid(metadata["uid"])  # type: ignore[attr-defined]
         DefaultParamsReader.getAndSetParams(instance, metadata)
@@ -59,8 +62,14 @@ class LinearModelWriter(ParamsWriter):
 
     def saveImpl(self, path: str) -> None:
         model, spark = self.instance, self.sparkSession
-        extra = {"intercept": model.intercept, "numFeatures": model.numFeatures, "weights": len(model.weights)}
-        DefaultParamsWriter.saveMetadata(model, path, spark.sparkContext, extraMetadata={"sparkps": extra})
+        extra = {
+            "intercept": model.intercept,
+            "numFeatures": model.numFeatures,
+            "weights": len(model.weights),
+        }
+        DefaultParamsWriter.saveMetadata(
+            model, path, spark.sparkContext, extraMetadata={"sparkps": extra}
+        )
         names = model.weights.ship(spark)
         files = max(1, -(-len(model.weights) // _ROWS_PER_FILE))
 
@@ -70,7 +79,10 @@ class LinearModelWriter(ParamsWriter):
                 for part in batch.column(0).to_pylist():
                     rows = slice(part * _ROWS_PER_FILE, (part + 1) * _ROWS_PER_FILE)
                     yield pa.RecordBatch.from_arrays(
-                        [pa.array(weights.keys[rows]), pa.array(weights.values[rows].astype(np.float64))],
+                        [
+                            pa.array(weights.keys[rows]),
+                            pa.array(weights.values[rows].astype(np.float64)),
+                        ],
                         names=["key", "weight"],
                     )
 
@@ -86,11 +98,17 @@ class LinearModelReader(ParamsReader[RL]):
         metadata = DefaultParamsReader.loadMetadata(path, spark.sparkContext, _name(self.kind))
         extra = metadata.get("sparkps")
         if extra is None:
-            raise BrokenModel(path=path, reason="its metadata has no intercept and weights of a linear model")
+            raise BrokenModel(
+                path=path, reason="its metadata has no intercept and weights of a linear model"
+            )
         table = spark.read.parquet(f"{path}/data").orderBy("key").toPandas()
         if len(table) != extra["weights"]:
-            raise BrokenModel(path=path, reason=f"{len(table)} of {extra['weights']} weights are there")
-        weights = SparseWeights(table["key"].to_numpy(np.int64), table["weight"].to_numpy(np.float64))
+            raise BrokenModel(
+                path=path, reason=f"{len(table)} of {extra['weights']} weights are there"
+            )
+        weights = SparseWeights(
+            table["key"].to_numpy(np.int64), table["weight"].to_numpy(np.float64)
+        )
         model = self.kind(weights, extra["intercept"], extra["numFeatures"])  # type: ignore[call-arg]
         model._resetUid(metadata["uid"])  # type: ignore[attr-defined]
         DefaultParamsReader.getAndSetParams(model, metadata)

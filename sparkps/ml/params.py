@@ -1,6 +1,8 @@
-"""The Params that estimators here add to pyspark.ml's own, and the refusal of those not supported yet.
+"""The Params that estimators here add to pyspark.ml's own, and the refusal of those not supported
+yet.
 
-No Param is accepted and ignored: a name that pyspark.ml's class has and ours does not is refused by name.
+No Param is accepted and ignored: a name that pyspark.ml's class has and ours does not is refused by
+name.
 """
 
 from __future__ import annotations
@@ -19,20 +21,26 @@ def one_of(name: str, *words: str) -> Any:
 
     def convert(value: Any) -> str:
         if value not in words:
-            raise InvalidArgument(name=name, value=value, reason=f"must be one of {', '.join(words)}")
+            raise InvalidArgument(
+                name=name, value=value, reason=f"must be one of {', '.join(words)}"
+            )
         return str(value)
 
     return convert
 
 
 def at_least(name: str, least: float, kind: type, strict: bool = False) -> Any:
-    """A type converter to ``kind`` that refuses numbers below ``least`` (or equal to it, when ``strict``)."""
+    """A type converter to ``kind`` that refuses numbers below ``least`` (or equal to it, when
+    ``strict``).
+    """
 
     def convert(value: Any) -> Any:
         number = TypeConverters.toInt(value) if kind is int else TypeConverters.toFloat(value)
         if not (number > least if strict else number >= least):
             raise InvalidArgument(
-                name=name, value=value, reason=f"must be {'more than' if strict else 'at least'} {least:g}"
+                name=name,
+                value=value,
+                reason=f"must be {'more than' if strict else 'at least'} {least:g}",
             )
         return number
 
@@ -49,7 +57,8 @@ class HasServerParams(Params):
     numWorkers: Param[int] = Param(
         Params._dummy(),
         "numWorkers",
-        "how many tasks train at once; unset: as many as the input has partitions and Spark has free slots",
+        "how many tasks train at once; unset: as many as the input has partitions and Spark has "
+        "free slots",
         typeConverter=at_least("numWorkers", 1, int),
     )
     batchSize: Param[int] = Param(
@@ -61,13 +70,15 @@ class HasServerParams(Params):
     stepSize: Param[float] = Param(
         Params._dummy(),
         "stepSize",
-        "step size of the solver (> 0); unset: 0.3 for adagrad, 0.05 for adam, 1.0 for sgd, 2.0 for ftrl",
+        "step size of the solver (> 0); unset: 0.3 for adagrad, 0.05 for adam, 1.0 for sgd, 2.0 "
+        "for ftrl",
         typeConverter=at_least("stepSize", 0, float, strict=True),
     )
     consistency: Param[str] = Param(
         Params._dummy(),
         "consistency",
-        'how far workers may drift apart: "bsp" (the same bits on every run), "ssp:<staleness>" or "asp"',
+        'how far workers may drift apart: "bsp" (the same bits on every run), '
+        '"ssp:<staleness>" or "asp"',
         typeConverter=_consistency,
     )
 
@@ -98,7 +109,8 @@ class HasValuesCol(Params):
     valuesCol: Param[str] = Param(
         Params._dummy(),
         "valuesCol",
-        "column of feature values (array of float or double) beside a features column of ids (array<bigint>); "
+        "column of feature values (array of float or double) beside a features column of ids "
+        "(array<bigint>); "
         "unset: every value is 1",
         typeConverter=TypeConverters.toString,
     )
@@ -108,12 +120,20 @@ class HasValuesCol(Params):
         return self.getOrDefault(self.valuesCol) if self.isDefined(self.valuesCol) else None
 
 
-def refuse_unsupported(given: Mapping[str, Any], supported: set[str], later: frozenset[str]) -> None:
-    """Raise for the first keyword of ``given`` that is not ``supported``; ``later`` are pyspark.ml's that will be."""
+def refuse_unsupported(
+    given: Mapping[str, Any], supported: set[str], later: frozenset[str]
+) -> None:
+    """Raise for the first keyword of ``given`` that is not ``supported``; ``later`` are
+    pyspark.ml's that will be.
+    """
     for name, value in given.items():
         if name in later:
-            raise InvalidArgument(name=name, value=value, reason="this Param is not supported yet; leave it out")
+            raise InvalidArgument(
+                name=name, value=value, reason="this Param is not supported yet; leave it out"
+            )
         if name not in supported:
             raise InvalidArgument(
-                name=name, value=value, reason="there is no such Param" + suggest(name, sorted(supported))
+                name=name,
+                value=value,
+                reason="there is no such Param" + suggest(name, sorted(supported)),
             )

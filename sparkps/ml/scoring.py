@@ -1,8 +1,9 @@
-"""How a fitted linear model scores rows: its weights go to each executor once, as files that tasks map into memory.
+"""How a fitted linear model scores rows: its weights go to each executor once, as files that tasks
+map into memory.
 
-A :class:`SparseWeights` stands on its own: it needs no server, survives ``ps.stop()``, and is small in a closure (the
-names of its files alone). Keys are kept in ascending order, and a row's keys are found by binary search; a key that
-the model has not seen has weight 0.
+A :class:`SparseWeights` stands on its own: it needs no server, survives ``ps.stop()``, and is small
+in a closure (the names of its files alone). Keys are kept in ascending order, and a row's keys are
+found by binary search; a key that the model has not seen has weight 0.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class SparseWeights:
         return found
 
     def ship(self, spark: SparkSession) -> tuple[str, str]:
-        """Make the weights reach every executor once per application; return the names of the two files."""
+        """Make the weights reach every executor once per application; return the names of the two
+        files.
+        """
         context = spark.sparkContext
         application = context.applicationId
         if application not in self._shipped:
@@ -83,8 +86,8 @@ class SparseWeights:
 def fetch_weights(table: Table, context: PSContext) -> SparseWeights:
     """The non-zero weights of a fitted table.
 
-    Up to the setting ``model.localBytes`` they are held in memory. More than that are saved to ``model.dir`` and mapped from
-    a file there, so that no process holds them all.
+    Up to the setting ``model.localBytes`` they are held in memory. More than that are saved to
+    ``model.dir`` and mapped from a file there, so that no process holds them all.
     """
     nonzero = int(table.reduce(functions.nnz))
     settings = context.settings
@@ -96,8 +99,8 @@ def fetch_weights(table: Table, context: PSContext) -> SparseWeights:
         raise InvalidSetting(
             name="spark.sparkps.model.dir",
             value=None,
-            reason=f"the model has {nonzero} weights, more than spark.sparkps.model.localBytes allows in memory; "
-            "set a directory for large models",
+            reason=f"the model has {nonzero} weights, more than spark.sparkps.model.localBytes "
+            "allows in memory; set a directory for large models",
         )
     directory = Path(settings.model_dir) / uuid.uuid4().hex
     table.save(str(directory))
@@ -105,12 +108,11 @@ def fetch_weights(table: Table, context: PSContext) -> SparseWeights:
 
 
 def _sorted_on_disk(directory: Path, nonzero: int, dtype: str) -> SparseWeights:
-    """Make two files of ascending keys and their weights from a saved table, one key range in memory at a time."""
-    parts = [path for path in sorted(directory.glob("*.parquet"))]
+    """Make two files of ascending keys and their weights from a saved table."""
     keys = np.lib.format.open_memmap(directory / "keys.npy", "w+", np.int64, (nonzero,))
     values = np.lib.format.open_memmap(directory / "values.npy", "w+", dtype, (nonzero,))
     filled = 0
-    for path in parts:
+    for path in sorted(directory.glob("*.parquet")):
         columns = pq.read_table(path, columns=["key", "value"])
         found = columns.column("value").to_numpy()
         kept = np.flatnonzero(found)
@@ -130,11 +132,18 @@ def mapped(names: tuple[str, str]) -> SparseWeights:
 
 
 def margin_function(
-    names: tuple[str, str], features: str, values: str | None, intercept: float, output: str, size: int | None
+    names: tuple[str, str],
+    features: str,
+    values: str | None,
+    intercept: float,
+    output: str,
+    size: int | None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for ``mapInArrow`` that appends the margin x·w + b of every row as column ``output``.
+    """The function for ``mapInArrow`` that appends the margin x·w + b of every row as column
+    ``output``.
 
-    ``size`` is the length of the feature vectors that the model was fitted on, or None for columns of ids.
+    ``size`` is the length of the feature vectors that the model was fitted on, or None for columns
+    of ids.
     """
 
     def add_margins(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,8 +157,12 @@ def margin_function(
                     where=f"column {features!r}",
                     reason=f"the model has {size} features and this row {rows.size}",
                 )
-            margins = dot(rows.indptr, rows.columns, rows.values, weights.lookup(rows.keys)) + intercept
+            margins = (
+                dot(rows.indptr, rows.columns, rows.values, weights.lookup(rows.keys)) + intercept
+            )
             column = pa.array(margins, pa.float64())
-            yield pa.RecordBatch.from_arrays([*batch.columns, column], names=[*batch.schema.names, output])
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, column], names=[*batch.schema.names, output]
+            )
 
     return add_margins

@@ -73,8 +73,8 @@ class Router:
         went.
     dirty : bool
         Whether there may be messages that ``fd`` will not tell of: libzmq's descriptors are
-        edge-triggered, and any use of a socket may swallow the edge. Only :meth:`receive`
-        returning None makes it safe to sleep on ``fd``.
+        edge-triggered, and any use of a socket may swallow the edge. It is safe to sleep on ``fd``
+        only while this is False.
     """
 
     def __init__(self, context: Context, endpoints: Sequence[str]) -> None:
@@ -118,6 +118,8 @@ class Router:
 
     def send(self, peer: bytes, frames: Sequence[Buffer]) -> bool:
         """Send a message, or keep it until the peer takes it; False says that the peer has gone."""
+        if peer not in self._fd_of:
+            return False
         self.dirty = True
         if self._waiting and peer in self._waiting:
             self._keep(peer, frames)
@@ -151,6 +153,7 @@ class Router:
                 self._forget(peer)
             else:
                 del self._waiting[peer]
+        self.dirty = self._frames.readable()
 
     @property
     def flushing(self) -> bool:

@@ -90,9 +90,11 @@ class Routes:
         The position of each partition in that order: ``partitions[slot[p]] == p``.
     bounds : list of int, length len(servers) + 1
         Positions ``bounds[i]:bounds[i + 1]`` are those of ``servers[i]``.
+    parts : ndarray of int32, shape (P, 2)
+        The partitions in server-major order, with a count of 0 each.
     """
 
-    __slots__ = ("bounds", "owners", "partitions", "servers", "slot", "starts", "view")
+    __slots__ = ("bounds", "owners", "partitions", "parts", "servers", "slot", "starts", "view")
 
     def __init__(self, table: int, partitions: int, view: View) -> None:
         self.view = view.number
@@ -101,6 +103,7 @@ class Routes:
         self.partitions: Int32s = order.astype(np.int32)
         self.slot: Int32s = np.empty(partitions, dtype=np.int32)
         self.slot[order] = np.arange(partitions, dtype=np.int32)
+        self.parts: Int32s = np.stack((self.partitions, np.zeros_like(self.partitions)), axis=1)
         servers, starts = np.unique(self.owners[order], return_index=True)
         self.servers: tuple[int, ...] = tuple(servers.tolist())
         self.starts: Int64s = starts.astype(np.int64)

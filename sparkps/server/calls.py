@@ -39,9 +39,7 @@ from sparkps.wire.messages import APPLIED, CONFIGURE, REDUCE, Function, Results
 Array = NDArray[Any]
 
 
-def call(
-    state: State, trusted: bool, message: Function, buffers: Sequence[Buffer]
-) -> list[Buffer]:
+def call(state: State, trusted: bool, message: Function, buffers: Sequence[Buffer]) -> list[Buffer]:
     """Run a function on the partitions that a message names; return the reply."""
     hosted = state.hosted(message.table)
     slices = as_array(buffers[0], np.int64, 6)

@@ -92,9 +92,7 @@ def pull(state: State, peer: Any, message: Pull, buffers: Sequence[Buffer]) -> l
     return encode(Rows(message.id), values)
 
 
-def register(
-    state: State, peer: Any, message: Register, buffers: Sequence[Buffer]
-) -> list[Buffer]:
+def register(state: State, peer: Any, message: Register, buffers: Sequence[Buffer]) -> list[Buffer]:
     """Add keys to a vocabulary."""
     hosted, refs = _references(state, peer, message)
     parts = as_array(buffers[0], np.int32, 2)

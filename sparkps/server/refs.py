@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkps.errors import MalformedRequest, PSError
-from sparkps.kernels.arrays import take
+from sparkps.kernels import arrays
 from sparkps.server.budget import Budget
 from sparkps.server.named import MISS, ROW, Named, RowList
 from sparkps.store import Table
@@ -84,7 +84,7 @@ class Vocabulary:
         """
         source = self.list
         rows: Array = np.empty(len(ordinals), np.int32)
-        take(source.rows, ordinals, rows)
+        arrays.take(source.rows, ordinals, rows)
         if source.missing:
             keys = source.keys_of(ordinals, rows)
             if keys is not None:
@@ -112,9 +112,7 @@ class Keyset:
         """Whether all pieces are here."""
         return self.list.size == self.total
 
-    def append(
-        self, parts: Array, rows: Array, keys: Array | None, start: int, grown: int
-    ) -> bool:
+    def append(self, parts: Array, rows: Array, keys: Array | None, start: int, grown: int) -> bool:
         """Append a piece; return False if pieces before it are missing."""
         size = self.list.size
         if start > size:

@@ -9,8 +9,10 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from sparkps.errors import FunctionFailed, MalformedRequest, PSError, TableNotFound
-from sparkps.kernels.ledger import applied_up_to
+from sparkps.kernels import ledger as kernels
 from sparkps.server.budget import Budget
 from sparkps.server.hosted import Hosted
 from sparkps.server.sessions import OpenSession, Sessions
@@ -103,7 +105,7 @@ class State:
                     array.set_log(partition, array.log(partition) + 1)
             for (owner, rank), ledger in hosted.ledgers.items():
                 if owner == session.id and rank < session.size:
-                    applied_up_to(ledger.array, partitions, clock)
+                    kernels.applied_up_to(ledger.array, partitions, clock)
         except Exception as error:  # a user's optimizer or function may raise anything
             staged.broken = self.failure(hosted, f"the seal of clock {clock}", error)
             raise staged.broken from error
@@ -117,7 +119,7 @@ class State:
         ``where`` is the partition in which a user's function ran, or a word for it; empty if no
         code but a user's optimizer can be to blame.
         """
-        if isinstance(error, PSError):
+        if isinstance(error, PSError) and _travels(error):
             return error
         table = hosted.table
         if isinstance(error, MemoryError):
@@ -134,3 +136,12 @@ class State:
             partition="any" if where == "" else where,
             traceback=text[-TRACEBACK:],
         )
+
+
+def _travels(error: PSError) -> bool:
+    """Whether an error's fields cross the wire; those that a user's code has put in may not."""
+    try:
+        msgspec.msgpack.encode(error.fields)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from sparkps.consistency.ledger import Ledger
 from sparkps.errors import MalformedRequest, NotInRun, PSError
-from sparkps.kernels.ledger import check
+from sparkps.kernels import ledger as kernels
 from sparkps.server.hosted import Hosted
 from sparkps.server.named import Named
 from sparkps.server.sessions import OpenSession
@@ -132,7 +132,7 @@ def enter(
     if message.view < hosted.newest_change and hosted.outdated(message.view, slices[:, 0]):
         entry.status.fill(NOT_MINE)
         return entry
-    entry.accepted = check(
+    entry.accepted = kernels.check(
         hosted.table.array,
         ledger.array,
         slices,

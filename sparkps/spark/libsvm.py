@@ -1,15 +1,16 @@
-"""Reading libsvm text into the columns that the estimators take, with errors that name the file and the line.
+"""Reading libsvm text into the columns that the estimators take, with errors that name the file and
+the line.
 
 A line is ``label index:value index:value ...``. The rules, the same for training and scoring:
 
-* Indices are 1-based unless ``base=0`` is asked for, and come out 0-based. An index below the base is refused, and so is one
-  beyond ``features``, when that is given.
-* A bare index has the value 1. Indices may stand in any order; one that stands twice in a row counts with the sum of
-  its values. Text after ``#`` is a comment; empty lines are skipped.
+* Indices are 1-based unless ``base=0`` is asked for, and come out 0-based. An index below the base
+  is refused, and so is one beyond ``features``, when that is given.
+* A bare index has the value 1. Indices may stand in any order; one that stands twice in a row
+  counts with the sum of its values. Text after ``#`` is a comment; empty lines are skipped.
 * Labels -1 and +1 become 0 and 1 with ``binary=True``; a file that mixes -1 with 0 is refused.
 
-Spark reads the text, so any path, compression and number of files that it knows will do. The tokens are split and
-cast by Arrow's kernels; only a bad line is looked at by Python.
+Spark reads the text, so any path, compression and number of files that it knows will do. The tokens
+are split and cast by Arrow's kernels; only a bad line is looked at by Python.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ SCHEMA = "label double, features array<bigint>, values array<float>"
 
 
 def read_libsvm(
-    spark: SparkSession, path: str | list[str], *, base: int = 1, features: int | None = None, binary: bool = True
+    spark: SparkSession,
+    path: str | list[str],
+    *,
+    base: int = 1,
+    features: int | None = None,
+    binary: bool = True,
 ) -> DataFrame:
     """Read libsvm files.
 
@@ -97,24 +103,35 @@ def _parse(
         if bad.any():
             at = int(of_rows[np.flatnonzero(bad)[0]])
             file, line = files[at].as_py(), text[at].as_py()
-            raise InvalidInput(name="line", value=line, where=f"{file}, line {_line_number(file, line)}", reason=reason)
+            raise InvalidInput(
+                name="line",
+                value=line,
+                where=f"{file}, line {_line_number(file, line)}",
+                reason=reason,
+            )
 
     every = np.arange(len(text))
     refuse(np.isnan(labels), every, "the label is not a number")
     refuse(indices == _NOT_A_NUMBER, pair_rows, "an index is not a whole number")
     refuse(~np.isfinite(values), pair_rows, "a value is not a finite number")
     if base == 1:
-        refuse(indices == 0, pair_rows, "index 0 in a file that should be 1-based; read it with base 0")
+        refuse(
+            indices == 0, pair_rows, "index 0 in a file that should be 1-based; read it with base 0"
+        )
     refuse(indices < base, pair_rows, f"an index is below {base}")
     if features is not None:
         over = indices - base >= features
         highest = int(indices.max(initial=0))
-        refuse(over, pair_rows, f"index {highest} is beyond the {features} features that were declared")
+        refuse(
+            over, pair_rows, f"index {highest} is beyond the {features} features that were declared"
+        )
     if binary:
         refuse((labels != 0) & (np.abs(labels) != 1), every, "the label is not 0, 1 or -1")
         minus, zero = labels == -1, labels == 0
         if minus.any():
-            refuse(zero, every, "label 0 in a file with labels -1; they must be 0 and 1, or -1 and +1")
+            refuse(
+                zero, every, "label 0 in a file with labels -1; they must be 0 and 1, or -1 and +1"
+            )
         labels = np.where(minus, 0.0, labels)
     counts = np.bincount(pair_rows, minlength=len(text))
     starts = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
@@ -133,19 +150,25 @@ _NOT_A_NUMBER = np.iinfo(np.int64).min
 
 
 def _cast(tokens: pa.Array, kind: pa.DataType) -> np.ndarray:
-    """Numbers of text tokens; one that is none becomes NaN, or :data:`_NOT_A_NUMBER` for integers."""
+    """Numbers of text tokens; one that is none becomes NaN or :data:`_NOT_A_NUMBER`."""
     tokens = pc.utf8_ltrim(tokens, "+")
     try:
         return pc.cast(tokens, kind).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
-        pattern = r"^-?\d+$" if pa.types.is_integer(kind) else r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
+        pattern = (
+            r"^-?\d+$" if pa.types.is_integer(kind) else r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
+        )
         good = pc.match_substring_regex(tokens, pattern)
         numbers = pc.cast(pc.if_else(good, tokens, pa.scalar(None, pa.string())), kind)
-        return pc.fill_null(numbers, _NOT_A_NUMBER if pa.types.is_integer(kind) else float("nan")).to_numpy()
+        return pc.fill_null(
+            numbers, _NOT_A_NUMBER if pa.types.is_integer(kind) else float("nan")
+        ).to_numpy()
 
 
 def _line_number(file: str, line: str) -> str:
-    """The number of the first such line in ``file``, counted from 1; ``?`` where the file cannot be read again."""
+    """The number of the first such line in ``file``, counted from 1; ``?`` where the file cannot be
+    read again.
+    """
     try:
         filesystem, path = fs.FileSystem.from_uri(file)
         with filesystem.open_input_stream(path) as raw:

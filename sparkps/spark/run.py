@@ -281,10 +281,10 @@ class _Run:
         client.request(lambda request: Continue(request, self._spec.id, event.epoch, params, stop))
 
     def _check_job(self, job: SparkJob) -> None:
-        """The action has ended: raise if it failed, or if Spark ran no task."""
+        """The action has ended: raise if it failed, or if there was no row."""
         if job.error is not None:
             self._raise_of_job(job.error)
-        if not job.rows:
+        if not any(row.rows for row in job.rows or ()):
             raise InvalidInput(where="the training DataFrame", reason="it has no rows")
 
     def _raise_of_job(self, error: Exception) -> NoReturn:
@@ -299,7 +299,7 @@ class _Run:
             event = self._events.get()
             if isinstance(event, Ended) and event.code:
                 raise _error_of(event) from error
-        if kept is not None:
+        if kept is not None and kept["error"]:
             raise userfn.load_error(kept["error"]) from error
         raise error
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.taskcontext import TaskContext
@@ -75,10 +76,10 @@ class TrainingTask:
         )
 
     def _train(self, batches: Iterator[pa.RecordBatch], rank: int, task: int) -> int:
-        stream = RowStream(batches, self.session.batch_rows)
+        stream = RowStream(from_spark(batches), self.session.batch_rows)
         with join_run(self.info, self.session, rank, host=socket.gethostname(), task=task) as run:
             if run.finished:
-                return 0
+                return Left.read(run.result).rows
             run.wait_for_gang()
             prepared = PreparedBatches(self.prepared_max_bytes)
             for batch in stream:
@@ -90,9 +91,44 @@ class TrainingTask:
                 self.step,
                 rows=stream.rows,
                 fingerprint=stream.fingerprint,
-                encode_result=RowsWriter(self.rows_directory, rank),
+                encode_result=RowsWriter(self.rows_directory, rank, stream.rows),
             )
         return stream.rows
+
+
+class InputFailed(BaseException):
+    """Spark could not give this task its rows. Spark knows why, and whether to try again.
+
+    No ``Exception``: what failed is not the worker's code, so it must not end the run as a worker's
+    own error does.
+    """
+
+
+def from_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pass the batches on; an error in reading them becomes :class:`InputFailed`."""
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as error:
+            raise InputFailed(f"{type(error).__name__}: {error}") from error
+        if batch is None:
+            return
+        yield batch
+        del batch
+
+
+class Left(msgspec.Struct, array_like=True):
+    """What the coordinator keeps of a rank that has finished: its rows read, and its file of rows
+    written.
+    """
+
+    rows: int = 0
+    file: str = ""
+
+    @classmethod
+    def read(cls, data: bytes) -> Left:
+        """Decode what :class:`RowsWriter` returned."""
+        return msgspec.msgpack.decode(data, type=cls)
 
 
 @dataclass(frozen=True)
@@ -103,23 +139,25 @@ class RowsWriter:
 
     directory: str
     rank: int
+    rows: int
 
-    def __call__(self, rows: Any) -> bytes:
-        if rows is None:
-            return b""
-        if not isinstance(rows, pa.RecordBatch):
+    def __call__(self, left: Any) -> bytes:
+        name = "" if left is None else self._write(left)
+        return msgspec.msgpack.encode(Left(self.rows, name))
+
+    def _write(self, left: Any) -> str:
+        if not isinstance(left, pa.RecordBatch):
+            expected = "a pyarrow.RecordBatch, or None"
             raise WrongType(
-                what="the result of step.finish",
-                got=type(rows).__name__,
-                expected="a pyarrow.RecordBatch",
+                what="the result of step.finish", got=type(left).__name__, expected=expected
             )
         name = f"rank-{self.rank:05}.parquet"
         handle, temporary = tempfile.mkstemp(prefix=f".{name}-", dir=self.directory)
         try:
             with open(handle, "wb") as file:
-                pq.write_table(pa.Table.from_batches([rows]), file)
+                pq.write_table(pa.Table.from_batches([left]), file)
             os.replace(temporary, Path(self.directory, name))
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
-        return name.encode()
+        return name

@@ -1,4 +1,4 @@
-"""Fakes and clusters for tests, shipped with the product: :class:`LocalCluster`, :class:`FakeTime`."""
+"""What tests need, shipped with the product: a real cluster, and time that obeys."""
 
 from sparkps.testing.cluster import LocalCluster
 from sparkps.testing.time import FakeTime

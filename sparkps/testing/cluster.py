@@ -1,15 +1,15 @@
-"""A real cluster on this machine: a coordinator, servers and training tasks as processes, without Spark.
+"""A real cluster on this machine: a coordinator, servers and training tasks as processes, without
+Spark.
 
-What it adds to the local launcher is what tests need: signals, training tasks that are started again when they
-fail (Spark's part), and a look around at the end that nothing is left.
+What it adds to the local launcher is what tests need: signals, training tasks that are started
+again when they fail (Spark's part), and a look around at the end that nothing is left.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ class LocalCluster:
         self._pids: dict[str, int] = {}
         self._client: Client | None = None
 
-    # -- life ----------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start everything; return when all servers are up."""
@@ -79,7 +79,10 @@ class LocalCluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -88,14 +91,13 @@ class LocalCluster:
         left = [f"{name} (pid {pid})" for name, pid in self._pids.items() if _lives(pid)]
         if os.path.exists(self.launcher.directory):
             left.append(self.launcher.directory)
-        for thread in threading.enumerate():
-            if thread.name.startswith("sparkps-") and thread.name != threading.current_thread().name:
-                thread.join(PATIENCE)
-                if thread.is_alive():
-                    left.append(f"thread {thread.name}")
+        for thread in self.launcher.threads:
+            thread.join(PATIENCE)
+            if thread.is_alive():
+                left.append(f"thread {thread.name}")
         return left
 
-    # -- use -----------------------------------------------------------------------------------------------------
+    # -- use ---------------------------------------------------------------------------------------
 
     @property
     def info(self) -> ClientInfo:
@@ -125,14 +127,19 @@ class LocalCluster:
     ) -> Table:
         """Create a table (or take the equal one that is there), as ``ps.table`` does."""
         spec = TableSpec(
-            name, width, dim, dtype, optimizer.spec() if optimizer else None, as_init(init), seed,
-            partitions or min(DEFAULT_PARTITIONS, dim or DEFAULT_PARTITIONS), allow_nonfinite,
+            name,
+            width,
+            dim,
+            dtype,
+            optimizer.spec() if optimizer else None,
+            as_init(init),
+            seed,
+            partitions or min(DEFAULT_PARTITIONS, dim or DEFAULT_PARTITIONS),
+            allow_nonfinite,
         )
         return Table(self.client(), self.client().create_table(spec, replace))
 
-    def start_workers(
-        self, step: Any, batches: Sequence[Sequence[Any]], **options: Any
-    ) -> Workers:
+    def start_workers(self, step: Any, batches: Sequence[Sequence[Any]], **options: Any) -> Workers:
         """Start one training task (a process) per element of ``batches``; see :class:`Workers`."""
         workers = Workers(self.client(), self.info, step, batches, **options)
         self._runs.append(workers)
@@ -140,7 +147,12 @@ class LocalCluster:
         return workers
 
     def run_workers(
-        self, step: Any, batches: Sequence[Sequence[Any]], *, timeout: float = PATIENCE, **options: Any
+        self,
+        step: Any,
+        batches: Sequence[Sequence[Any]],
+        *,
+        timeout: float = PATIENCE,
+        **options: Any,
     ) -> list[dict[str, Any]]:
         """Train to the end; return the history, one dict of metrics per epoch.
 
@@ -153,7 +165,8 @@ class LocalCluster:
         timeout
             Seconds; then PSTimeout.
         **options
-            Of :class:`Workers`: ``consistency``, ``epochs``, ``clock_every``, ``on_epoch``, ``seed``, ...
+            Of :class:`Workers`: ``consistency``, ``epochs``, ``clock_every``, ``on_epoch``,
+            ``seed``, ...
         """
         workers = self.start_workers(step, batches, **options)
         try:
@@ -161,14 +174,16 @@ class LocalCluster:
         finally:
             workers.close()
 
-    # -- harm ----------------------------------------------------------------------------------------------------
+    # -- harm --------------------------------------------------------------------------------------
 
     def pids(self) -> dict[str, int]:
         """``{"coordinator": pid, "server 0": pid, ...}`` of the processes that live."""
         return self.launcher.pids()
 
     def kill(self, who: int | str, number: int = signal.SIGKILL) -> str:
-        """Kill a server (by its id), or ``"coordinator"``; return its exit status, once it is certified."""
+        """Kill a server (by its id), or ``"coordinator"``; return its exit status, once it is
+        certified.
+        """
         name = _name(who)
         os.kill(self.pids()[name], number)
         status = self.launcher.await_exit(name, PATIENCE)
@@ -183,15 +198,6 @@ class LocalCluster:
     def cont(self, who: int | str) -> None:
         """Let a stopped server go on."""
         os.kill(self.pids()[_name(who)], signal.SIGCONT)
-
-    def when(self, condition: Callable[[], bool], timeout: float = PATIENCE) -> None:
-        """Wait until a condition holds that no event tells of (a file that appears), looking often; bounded."""
-        waiter = threading.Event()
-        for _ in range(round(timeout / 0.01)):
-            if condition():
-                return
-            waiter.wait(0.01)
-        raise PSTimeout(seconds=timeout, what="a condition of the test")
 
 
 def _name(who: int | str) -> str:

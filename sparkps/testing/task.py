@@ -1,4 +1,5 @@
-"""``python -m sparkps.testing.task``: a training task of :class:`~sparkps.testing.workers.Workers`, as a Spark task is one.
+"""``python -m sparkps.testing.task``: a training task of :class:`~sparkps.testing.workers.Workers`,
+as a Spark task is one.
 
 Its stdin brings what to do and is its leash: when it ends, so does the task.
 """

@@ -1,11 +1,14 @@
-"""Training without Spark: one process per rank, started again when it fails, and the driver's side of a run.
+"""Training without Spark: one process per rank, started again when it fails, and the driver's side
+of a run.
 
-It plays Spark's part (:class:`Workers`) and that of ``ps.run``, as far as a test needs: it handles the events of
-the session in their order and calls ``on_epoch`` on the thread that waits. The rows are given, not read.
+It plays Spark's part (:class:`Workers`) and that of ``ps.run``, as far as a test needs: it handles
+the events of the session in their order and calls ``on_epoch`` on the thread that waits. The rows
+are given, not read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -33,15 +36,20 @@ OnEpoch = Callable[[int, dict[str, Any]], Any]
 class Task:
     """One attempt of a rank: a process."""
 
-    def __init__(self, rank: int, attempt: int, payload: bytes, ended: Callable[[Task], None]) -> None:
+    def __init__(
+        self, rank: int, attempt: int, payload: bytes, ended: Callable[[Task], None]
+    ) -> None:
         self.rank = rank
         self.attempt = attempt
         self.code: int | None = None
         self.output = b""
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sparkps.testing.task"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env=child_environment(), start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=child_environment(),
+            start_new_session=True,
         )
         self._payload = payload
         self._ended = ended
@@ -58,19 +66,15 @@ class Task:
         output = self.process.stdout
         if stdin is None or output is None:
             return
-        try:
+        with contextlib.suppress(BrokenPipeError):
             # Its stdin stays open as its leash: the length comes first.
             stdin.write(len(self._payload).to_bytes(8, "little") + self._payload)
             stdin.flush()
-        except BrokenPipeError:
-            pass
         self.output = output.read()
         self.code = self.process.wait()
         output.close()
-        try:
+        with contextlib.suppress(BrokenPipeError):
             stdin.close()
-        except BrokenPipeError:
-            pass
         self._ended(self)
 
 
@@ -128,7 +132,14 @@ class Workers:
         self._attempts = attempts
         self._rows = list(rows) if rows is not None else [batch_rows * len(own) for own in batches]
         self.spec = SessionSpec(
-            0, len(batches), consistency, epochs, clock_every, on_epoch is not None, batch_rows, seed
+            0,
+            len(batches),
+            consistency,
+            epochs,
+            clock_every,
+            on_epoch is not None,
+            batch_rows,
+            seed,
         )
         self.token = 0
         self.history: list[dict[str, Any]] = []
@@ -160,7 +171,15 @@ class Workers:
     def start_task(self, rank: int, attempt: int = 0) -> Task:
         """Start (another) task of a rank."""
         payload = userfn.dumps(
-            (self._info, self.spec, rank, attempt, self._step, self._batches[rank], self._rows[rank])
+            (
+                self._info,
+                self.spec,
+                rank,
+                attempt,
+                self._step,
+                self._batches[rank],
+                self._rows[rank],
+            )
         )
         task = Task(rank, attempt, payload, self._events.put)
         self.tasks[rank] = task

@@ -1,1 +1,1 @@
-"""The wire format: headers, buffers, and the one place that unpickles. ``PROTOCOL.md`` is the spec."""
+"""The wire format: headers, buffers, one place that unpickles. ``PROTOCOL.md`` is the spec."""

@@ -1,4 +1,6 @@
-"""A coordinator's core on fake time, with servers that obey, a driver and tasks: what they say, what they hear."""
+"""A coordinator's core on fake time, with servers that obey, a driver and tasks: what they say,
+what they hear.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,15 @@ DRIVER = "driver"
 
 
 class Stage:
-    """Plays everybody's part. Commands to servers are done at once, but for kinds that are in ``held``."""
+    """Plays everybody's part. Commands to servers are done at once, but for kinds that are in
+    ``held``.
+    """
 
     def __init__(self, servers: int = 2, **settings: Any) -> None:
         self.time = FakeTime(100.0)
-        self.core = CoordinatorCore(Settings.load(None, **settings), servers=servers, random=Random(7))
+        self.core = CoordinatorCore(
+            Settings.load(None, **settings), servers=servers, random=Random(7)
+        )
         self.heard: dict[Any, list[Message]] = defaultdict(list)
         self.effects: list[Effect] = []
         self.held: set[type[Message]] = set()
@@ -56,7 +62,7 @@ class Stage:
         for server in range(servers):
             self.server_up(server)
 
-    # -- saying --------------------------------------------------------------------------------------------------
+    # -- saying ------------------------------------------------------------------------------------
 
     def say(self, who: Any, message: Message) -> None:
         self.carry_out(self.core.received(who, message, self.time()))
@@ -85,13 +91,18 @@ class Stage:
 
     def server_up(self, server: int) -> None:
         self.people.add(f"s{server}")
-        self.say(f"s{server}", ServerUp(VERSION, ServerInfo(server, 1, f"ipc:///s{server}", log=f"/log{server}")))
+        self.say(
+            f"s{server}",
+            ServerUp(VERSION, ServerInfo(server, 1, f"ipc:///s{server}", log=f"/log{server}")),
+        )
 
     def leave(self, who: Any) -> None:
         self.people.discard(who)
         self.carry_out(self.core.disconnected(who, self.time()))
 
-    def exited(self, server: int, status: str = "killed by signal 9, SIGKILL", tail: str = "  last line") -> None:
+    def exited(
+        self, server: int, status: str = "killed by signal 9, SIGKILL", tail: str = "  last line"
+    ) -> None:
         self.carry_out(self.core.exited(ServerExited(server, 1, status, tail), self.time()))
 
     def wait(self, seconds: float) -> None:
@@ -103,15 +114,19 @@ class Stage:
                 self.say(who, Beat())
             self.carry_out(self.core.tick(self.time()))
 
-    def done(self, kind: type[Message], error: tuple[str, dict[str, Any]] | None = None, who: Any = None) -> None:
+    def done(
+        self, kind: type[Message], error: tuple[str, dict[str, Any]] | None = None, who: Any = None
+    ) -> None:
         """Servers do (or refuse) the held commands of a kind."""
-        held = [(peer, m) for peer, m in self.commands if isinstance(m, kind) and who in (None, peer)]
+        held = [
+            (peer, m) for peer, m in self.commands if isinstance(m, kind) and who in (None, peer)
+        ]
         for peer, message in held:
             self.commands.remove((peer, message))
             code, fields = error or ("", {})
             self.say(peer, Done(message.op, None, code, fields))
 
-    # -- hearing -------------------------------------------------------------------------------------------------
+    # -- hearing -----------------------------------------------------------------------------------
 
     def carry_out(self, effects: list[Effect]) -> None:
         self.effects += effects
@@ -133,7 +148,7 @@ class Stage:
         self.heard[who] = [message for message in self.heard[who] if not isinstance(message, kind)]
         return taken
 
-    # -- runs ----------------------------------------------------------------------------------------------------
+    # -- runs --------------------------------------------------------------------------------------
 
     def table(self, name: str = "t", replace: bool = False, **spec: Any) -> Any:
         return self.ask(lambda n: CreateTable(n, TableSpec(name, **spec), replace))
@@ -157,7 +172,9 @@ class Stage:
             self.token[who] = got[-1].token
         return got[-1] if got else None
 
-    def ready(self, rank: int, batches: int, rows: int | None = None, mark: int = 0, who: Any = None) -> None:
+    def ready(
+        self, rank: int, batches: int, rows: int | None = None, mark: int = 0, who: Any = None
+    ) -> None:
         who = who or f"w{rank}"
         rows = batches * 10 if rows is None else rows
         self.say(who, Ready(self.session, rank, self.token[who], batches, rows, mark))
@@ -171,12 +188,20 @@ class Stage:
             self.ready(rank, count)
 
     def tick(
-        self, rank: int, clock: int, waiting: bool = True, who: Any = None, end: bool = False,
-        state: bytes = b"", **numbers: Any,
+        self,
+        rank: int,
+        clock: int,
+        waiting: bool = True,
+        who: Any = None,
+        end: bool = False,
+        state: bytes = b"",
+        **numbers: Any,
     ) -> None:
         who = who or f"w{rank}"
         reports = [(clock - 1, numbers)] if numbers else []
-        self.say(who, Tick(self.session, rank, self.token[who], clock, reports, waiting, end, state))
+        self.say(
+            who, Tick(self.session, rank, self.token[who], clock, reports, waiting, end, state)
+        )
 
     def finish(self, rank: int, result: bytes = b"", who: Any = None) -> None:
         who = who or f"w{rank}"
@@ -184,4 +209,7 @@ class Stage:
 
     def fail(self, rank: int, text: str, fatal: bool = False, who: Any = None) -> None:
         who = who or f"w{rank}"
-        self.say(who, Failed(self.session, rank, self.token[who], b"pickle:" + text.encode(), text, fatal))
+        self.say(
+            who,
+            Failed(self.session, rank, self.token[who], b"pickle:" + text.encode(), text, fatal),
+        )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from coordinator.stage import DRIVER, Stage
 
+from coordinator.stage import DRIVER, Stage
 from sparkps.errors import from_wire
 from sparkps.spec import OptimizerSpec, TableSpec
 from sparkps.wire.messages import (
     AddTable,
     CreateTable,
     Denied,
+    Done,
     DropTable,
     FindTable,
     ListTables,
@@ -59,7 +60,9 @@ def test_a_replaced_table_has_a_new_id_and_the_old_one_is_dropped_first():
     stage = Stage()
     stage.table("t", width=1)
     assert stage.table("t", replace=True, width=8)[0] == 2
-    kinds = [(type(m).__name__) for m in stage.heard["s0"] if isinstance(m, (AddTable, RemoveTable))]
+    kinds = [
+        (type(m).__name__) for m in stage.heard["s0"] if isinstance(m, (AddTable, RemoveTable))
+    ]
     assert kinds == ["AddTable", "RemoveTable", "AddTable"]
 
 
@@ -113,8 +116,6 @@ def test_saving_gathers_the_entries_of_all_servers_in_order_of_partition():
     for peer, message in stage.commands:
         stage.heard[peer].append(message)
     commands, stage.commands = stage.commands, []
-    from sparkps.wire.messages import Done
-
     for number, (peer, message) in enumerate(commands):
         stage.say(peer, Done(message.op, [{"partition": 3 - number}, {"partition": 9 - number}]))
     assert [part["partition"] for part in stage.answer(saved)] == [2, 3, 8, 9]
@@ -130,7 +131,7 @@ def test_a_spec_that_makes_no_sense_is_refused():
     assert stage.table("t", dtype="int64", optimizer=OptimizerSpec("SGD")).code == "InvalidArgument"
 
 
-# -- losses --------------------------------------------------------------------------------------------------------
+# -- losses ----------------------------------------------------------------------------------------
 
 
 def lost(stage, server=1):
@@ -146,7 +147,9 @@ def test_tables_of_a_lost_server_stay_lost_until_they_are_replaced():
     assert (down.server, down.tables, down.ids, down.tail) == (1, ["t"], [1], "  last line")
     for answer in (find(stage), stage.table("t"), stage.ask(lambda n: SaveTable(n, 1, "/m"))):
         text = str(from_wire(answer.code, answer.fields))
-        assert text.startswith("server 1 is lost (killed by signal 9, SIGKILL), and with it a part of the tables t")
+        assert text.startswith(
+            "server 1 is lost (killed by signal 9, SIGKILL), and with it a part of the tables t"
+        )
     assert stage.table("t", replace=True)[0] == 2
     assert find(stage)[0] == 2
 
@@ -192,12 +195,16 @@ def test_a_server_that_does_not_answer_is_named(kind):
     stage = Stage(request_timeout=60)
     stage.table("t")
     stage.held = {kind}
-    request = stage.request(lambda n: CreateTable(n, TableSpec("u")) if kind is AddTable else DropTable(n, 1))
+    request = stage.request(
+        lambda n: CreateTable(n, TableSpec("u")) if kind is AddTable else DropTable(n, 1)
+    )
     stage.done(kind, who="s0")
     stage.wait(55)
     answer = stage.answer(request)
     if kind is AddTable:
         assert isinstance(answer, Denied)
-        assert "creating table 'u': no answer from server 1 for 54 s" in str(from_wire(answer.code, answer.fields))
+        assert "creating table 'u': no answer from server 1 for 54 s" in str(
+            from_wire(answer.code, answer.fields)
+        )
     else:
         assert answer == "done"

@@ -6,10 +6,10 @@ from typing import get_args, get_origin
 
 import msgspec
 import pytest
-from coordinator.stage import DRIVER, Stage
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coordinator.stage import DRIVER, Stage
 from sparkps.spec import SessionSpec, TableSpec
 from sparkps.wire.effects import Effect, Exit
 from sparkps.wire.frames import encode_control
@@ -83,7 +83,9 @@ def test_an_answer_to_nothing_is_ignored():
 SMALL = st.integers(-2, 4) | st.integers(-(2**63), 2**63 - 1)
 PLAIN = st.recursive(
     st.none() | st.booleans() | SMALL | st.floats() | st.text(max_size=3) | st.binary(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 NUMBERS = st.dictionaries(st.sampled_from(["loss", "n"]), PLAIN, max_size=2)
@@ -92,9 +94,14 @@ CONSISTENCY = st.sampled_from(["bsp", "ssp:0", "ssp:2", "asp", "nonsense"])
 
 SPECIAL = {
     SessionSpec: st.builds(
-        SessionSpec, id=st.integers(0, 3), size=st.integers(-1, 3), consistency=CONSISTENCY,
-        epochs=st.integers(0, 3), clock_every=st.sampled_from(["batch", "epoch", "manual"]),
-        barrier_epochs=st.booleans(), driver=st.booleans(),
+        SessionSpec,
+        id=st.integers(0, 3),
+        size=st.integers(-1, 3),
+        consistency=CONSISTENCY,
+        epochs=st.integers(0, 3),
+        clock_every=st.sampled_from(["batch", "epoch", "manual"]),
+        barrier_epochs=st.booleans(),
+        driver=st.booleans(),
     ),
     TableSpec: st.builds(TableSpec, name=st.sampled_from(["t", "u", ""]), width=st.integers(-1, 2)),
     int: SMALL,
@@ -107,7 +114,9 @@ SPECIAL = {
 LIKELY = {
     "numbers": st.lists(st.tuples(SMALL, NUMBERS), max_size=2),
     "session": st.integers(1, 3),
-    **dict.fromkeys(("rank", "clock", "epoch", "token", "batches", "rows"), st.integers(0, 4) | SMALL),
+    **dict.fromkeys(
+        ("rank", "clock", "epoch", "token", "batches", "rows"), st.integers(0, 4) | SMALL
+    ),
 }
 
 
@@ -122,25 +131,33 @@ def value_of(kind):
     if origin is dict:
         return st.dictionaries(value_of(inner[0]), value_of(inner[1]), max_size=2)
     if origin is tuple:
-        return st.tuples(*map(value_of, inner)) if inner[-1] is not Ellipsis else st.tuples(value_of(inner[0]))
+        return (
+            st.tuples(*map(value_of, inner))
+            if inner[-1] is not Ellipsis
+            else st.tuples(value_of(inner[0]))
+        )
     if inner:
         return st.one_of(*map(value_of, inner))
     return st.none() if kind is type(None) else PLAIN
 
 
 def strategy_of(kind):
-    return st.builds(kind, **{
-        field.name: LIKELY.get(field.name, value_of(field.type)) if field.type is int or field.name == "numbers"
-        else value_of(field.type)
-        for field in msgspec.structs.fields(kind)
-    })
+    return st.builds(
+        kind,
+        **{
+            field.name: LIKELY.get(field.name, value_of(field.type))
+            if field.type is int or field.name == "numbers"
+            else value_of(field.type)
+            for field in msgspec.structs.fields(kind)
+        },
+    )
 
 
 KINDS = [kind for kind in get_args(Control) if kind is not Shutdown]
 PEOPLE = [DRIVER, "w0", "w1", "w2", "s0", "s1", "new"]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_no_sequence_of_messages_brings_the_coordinator_down(data):
     stage = Stage(gang_timeout=20, dead=5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from coordinator.stage import DRIVER, Stage
-
 from sparkps.coordinator.membership import GRACE
 from sparkps.spec import ServerInfo, TableSpec
 from sparkps.wire.messages import (
@@ -34,7 +33,11 @@ def test_the_first_view_comes_when_all_servers_have():
     assert stage.got(DRIVER, NewView) == []
     stage.server_up(1)
     (view,) = (m.view for m in stage.got(DRIVER, NewView))
-    assert (view.number, [server.id for server in view.servers], set(view.owners)) == (1, [0, 1], {0, 1})
+    assert (view.number, [server.id for server in view.servers], set(view.owners)) == (
+        1,
+        [0, 1],
+        {0, 1},
+    )
 
 
 def test_a_view_is_published_when_every_server_has_it():
@@ -87,7 +90,9 @@ def test_without_a_certificate_the_end_of_the_connection_is_the_loss():
     stage = Stage()
     stage.leave("s1")
     stage.wait(GRACE + 0.5)
-    assert [m.status for m in stage.got(DRIVER, ServerDown)] == ["its connection to the coordinator ended"]
+    assert [m.status for m in stage.got(DRIVER, ServerDown)] == [
+        "its connection to the coordinator ended"
+    ]
 
 
 def test_silence_loses_no_server():
@@ -122,7 +127,9 @@ def test_another_version_is_refused_by_both_sides_of_the_sentence():
     stage.say("old", Join(VERSION + 1, "worker"))
     (denied,) = stage.got("old", Denied)
     assert (denied.id, denied.code, denied.fields) == (
-        0, "VersionMismatch", {"peer": "worker", "theirs": VERSION + 1, "ours": VERSION}
+        0,
+        "VersionMismatch",
+        {"peer": "worker", "theirs": VERSION + 1, "ours": VERSION},
     )
 
 
@@ -132,5 +139,9 @@ def test_status_names_servers_and_tables():
     stage.exited(1)
     status = stage.ask(GetStatus)
     assert [(s["id"], s["state"]) for s in status["servers"]] == [(0, "up"), (1, "lost")]
-    assert (status["view"], status["tables"][0]["name"], status["tables"][0]["width"]) == (2, "t", 3)
+    assert (status["view"], status["tables"][0]["name"], status["tables"][0]["width"]) == (
+        2,
+        "t",
+        3,
+    )
     assert status["tables"][0]["lost"].startswith("server 1 is lost")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from coordinator.stage import DRIVER, Stage
 
+from coordinator.stage import DRIVER, Stage
 from sparkps.errors import from_wire
 from sparkps.spec import SessionSpec
 from sparkps.wire.messages import (
@@ -32,10 +32,12 @@ def released(stage, rank):
 
 
 def row(message):
-    return {name: value for name, value in message.metrics.items() if name not in ("epoch", "seconds")}
+    return {
+        name: value for name, value in message.metrics.items() if name not in ("epoch", "seconds")
+    }
 
 
-# -- begin ---------------------------------------------------------------------------------------------------------
+# -- begin -----------------------------------------------------------------------------------------
 
 
 def test_all_begin_when_all_have_read_their_rows():
@@ -89,7 +91,7 @@ def test_an_attempt_that_read_other_rows_fails_the_run(again, reason):
     )
 
 
-# -- bsp -----------------------------------------------------------------------------------------------------------
+# -- bsp -------------------------------------------------------------------------------------------
 
 
 def test_bsp_releases_a_clock_when_all_are_there_with_the_sums_in_order_of_rank():
@@ -99,10 +101,14 @@ def test_bsp_releases_a_clock_when_all_are_there_with_the_sums_in_order_of_rank(
     stage.tick(0, 1, loss=1.0, rows=1)
     assert released(stage, 0) == []
     stage.tick(1, 1, loss=-1e100, rows=1)
-    # (1.0 + -1e100) + 1e100 in order of rank is 0.0; in order of arrival it would be 1.0 lost elsewhere.
-    assert released(stage, 0) == released(stage, 1) == released(stage, 2) == [
-        (1, {"loss": (1.0 + -1e100) + 1e100, "rows": 3})
-    ]
+    # (1.0 + -1e100) + 1e100 in order of rank is 0.0; in order of arrival it would be 1.0 lost
+    # elsewhere.
+    assert (
+        released(stage, 0)
+        == released(stage, 1)
+        == released(stage, 2)
+        == [(1, {"loss": (1.0 + -1e100) + 1e100, "rows": 3})]
+    )
 
 
 def test_an_epoch_ends_after_every_server_has_sealed_it():
@@ -199,7 +205,7 @@ def test_a_run_is_complete_after_the_last_epoch_all_results_and_the_last_seal():
     assert [m.session for m in stage.got("s0", RemoveSession)] == [stage.session]
 
 
-# -- attempts ------------------------------------------------------------------------------------------------------
+# -- attempts --------------------------------------------------------------------------------------
 
 
 def test_a_rank_taken_over_goes_on_at_its_acknowledged_clock_with_state_and_sums():
@@ -256,11 +262,17 @@ def test_a_workers_own_error_is_kept_and_another_attempt_may_come():
     stage.start([2, 2], consistency="bsp")
     stage.fail(0, "ValueError: bad batch")
     assert stage.got(DRIVER, Ended) == []
-    assert stage.got(DRIVER, Warned)[0].text == "rank 0 on host (pid 10) failed: ValueError: bad batch"
+    assert (
+        stage.got(DRIVER, Warned)[0].text == "rank 0 on host (pid 10) failed: ValueError: bad batch"
+    )
     assert stage.register(0, "again").attempt == 1
     stage.fail(0, "ValueError: bad batch, again", who="again")
     kept = stage.ask(lambda n: CloseSession(n, stage.session))
-    assert (kept["rank"], kept["error"], kept["fatal"]) == (0, b"pickle:ValueError: bad batch, again", False)
+    assert (kept["rank"], kept["error"], kept["fatal"]) == (
+        0,
+        b"pickle:ValueError: bad batch, again",
+        False,
+    )
     (ended,) = stage.got("w1", Ended)
     assert ended.error == kept["error"]
     assert "rank 0 failed: ValueError: bad batch, again" in ended.fields["reason"]
@@ -304,7 +316,7 @@ def test_a_lost_server_fails_the_run_with_its_status_and_last_lines():
     assert stage.got("w0", Ended) == [ended]
 
 
-# -- ssp, asp, manual ----------------------------------------------------------------------------------------------
+# -- ssp, asp, manual ------------------------------------------------------------------------------
 
 
 def test_ssp_publishes_the_slowest_clock_whenever_it_moves_and_releases_nobody_by_name():
@@ -375,6 +387,15 @@ def test_continue_for_another_epoch_is_refused():
     assert stage.ask(lambda n: Continue(n, stage.session, 0)) == "done"
 
 
+def test_continue_of_a_run_that_has_failed_meanwhile_is_no_second_error():
+    stage = Stage()
+    stage.start([1], barrier_epochs=True)
+    stage.tick(0, 1)
+    stage.exited(0)
+    assert stage.ask(lambda n: Continue(n, stage.session, 0)) == "done"
+    assert [m.code for m in stage.got(DRIVER, Ended)] == ["ServerLost"]
+
+
 def test_stop_ends_the_run_after_this_epoch_even_for_a_rank_taken_over():
     stage = Stage()
     stage.start([1, 1], consistency="bsp", epochs=9, barrier_epochs=True)
@@ -423,7 +444,7 @@ def test_clocks_per_epoch_are_one_when_the_clock_is_the_epoch():
     assert [row(m) for m in stage.got(DRIVER, EpochEnded)] == [{"n": 4}]
 
 
-# -- stalls --------------------------------------------------------------------------------------------------------
+# -- stalls ----------------------------------------------------------------------------------------
 
 
 def test_a_stalled_rank_is_named_then_fatal():
@@ -434,7 +455,10 @@ def test_a_stalled_rank_is_named_then_fatal():
     assert stage.got(DRIVER, Warned) == []
     stage.wait(2)
     (warned,) = stage.got(DRIVER, Warned)
-    assert warned.text == "rank 1 on host (pid 11) has been at clock 0 for 30 s and holds the others back"
+    assert (
+        warned.text
+        == "rank 1 on host (pid 11) has been at clock 0 for 30 s and holds the others back"
+    )
     stage.wait(260)
     assert stage.got(DRIVER, Warned) == []
     stage.wait(12)
@@ -451,7 +475,10 @@ def test_a_rank_without_a_task_is_named_as_such():
     stage.leave("w1")
     stage.got(DRIVER, Warned)
     stage.wait(31)
-    assert "rank 1 on host (pid 11) at clock 0 has had no task for 30 s" in stage.got(DRIVER, Warned)[0].text
+    assert (
+        "rank 1 on host (pid 11) at clock 0 has had no task for 30 s"
+        in stage.got(DRIVER, Warned)[0].text
+    )
 
 
 def test_reading_rows_for_long_is_named_and_not_fatal():
@@ -465,6 +492,16 @@ def test_reading_rows_for_long_is_named_and_not_fatal():
         "rank 1 on host (pid 11) has been reading its rows for 30 s and holds the others back"
     ]
     assert stage.got(DRIVER, Ended) == []
+
+
+def test_a_rank_that_has_run_out_but_does_not_end_the_epoch_is_named():
+    stage = Stage()
+    stage.start([3, 1], consistency="bsp")
+    stage.tick(1, 1)
+    for clock in (1, 2, 3):
+        stage.tick(0, clock)
+    stage.wait(31)
+    assert [m.text[:6] for m in stage.got(DRIVER, Warned)] == ["rank 1"]
 
 
 def test_nobody_stalls_while_nobody_waits():
@@ -514,7 +551,7 @@ def test_a_coordinator_that_slept_starts_its_time_limits_anew():
     assert stage.got(DRIVER, Warned) == []
 
 
-# -- other ---------------------------------------------------------------------------------------------------------
+# -- other -----------------------------------------------------------------------------------------
 
 
 def test_numbers_that_cannot_be_added_fail_the_run_by_name():
@@ -564,7 +601,9 @@ def test_a_driver_session_gets_a_token_and_outlives_lost_servers():
     assert stage.ask(lambda n: CloseSession(n, session)) == "done"
 
 
-@pytest.mark.parametrize("spec", [SessionSpec(0, 0), SessionSpec(0, 1, "bsp:2"), SessionSpec(0, 1, epochs=0)])
+@pytest.mark.parametrize(
+    "spec", [SessionSpec(0, 0), SessionSpec(0, 1, "bsp:2"), SessionSpec(0, 1, epochs=0)]
+)
 def test_a_run_that_makes_no_sense_is_refused(spec):
     stage = Stage()
     assert stage.ask(lambda n: OpenSession(n, spec)).code == "InvalidArgument"

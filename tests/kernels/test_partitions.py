@@ -37,7 +37,8 @@ def insert(pa: PartitionArray, p: int, keys: Array) -> Array:
 def keys_of(p: int, count: int, total: int = 4) -> Array:
     """The first `count` keys of partition `p` of a hashed table."""
     candidates: Array = np.arange(count * total * 2 + 100)
-    return candidates[partition_of(candidates, total, None) == p][:count]
+    mine: Array = candidates[partition_of(candidates, total, None) == p]
+    return mine[:count]
 
 
 @pytest.mark.parametrize("module", [initial, partitions, index, updates])

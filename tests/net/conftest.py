@@ -1,4 +1,4 @@
-"""A context per test whose sockets must all be closed at its end, and a short directory for ipc sockets."""
+"""A context per test whose sockets must all be closed at its end, and a short directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sparkps.net.loop import Loop
 from sparkps.net.sockets import Context, new_context
 
 #: Seconds after which a wait is a failure.
-LONG = 20.0
+LONG = 10.0
 
 
 def readable(*fds: int) -> None:
@@ -24,7 +24,7 @@ def readable(*fds: int) -> None:
     assert poll.poll(LONG * 1000)
 
 
-@pytest.fixture()
+@pytest.fixture
 def context() -> Iterator[Context]:
     context = new_context()
     yield context
@@ -33,7 +33,7 @@ def context() -> Iterator[Context]:
     assert left == []
 
 
-@pytest.fixture()
+@pytest.fixture
 def directory() -> Iterator[str]:
     path = runtime_directory()
     yield path
@@ -89,7 +89,7 @@ class Running:
             raise self.error
 
 
-@pytest.fixture()
+@pytest.fixture
 def running() -> Iterator[Running]:
     running = Running()
     yield running

@@ -79,7 +79,7 @@ class Coordinator:
         self.router.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def coordinator(context: Context, directory: str, running: Running) -> Iterator[Coordinator]:
     coordinator = Coordinator(context, directory, running)
     yield coordinator
@@ -104,9 +104,11 @@ def test_a_link_joins_and_leaves(coordinator: Coordinator) -> None:
 
 
 def test_a_request_gets_its_answer_or_its_error(coordinator: Coordinator) -> None:
-    coordinator.answers[GetStatus] = lambda m: Answer(id=m.id, result={"servers": 2})  # type: ignore[union-attr]
-    coordinator.answers[FindTable] = lambda m: Denied(  # type: ignore[union-attr]
-        m.id, "TableNotFound", {"table": m.name, "known": "a, b"}  # type: ignore[union-attr]
+    coordinator.answers[GetStatus] = lambda m: Answer(id=m.id, result={"servers": 2})
+    coordinator.answers[FindTable] = lambda m: Denied(
+        m.id,
+        "TableNotFound",
+        {"table": m.name, "known": "a, b"},
     )
     link = ControlLink(coordinator.endpoint, JOIN, nothing, nothing)
     assert link.request(lambda id: GetStatus(id=id), LONG) == {"servers": 2}
@@ -116,7 +118,7 @@ def test_a_request_gets_its_answer_or_its_error(coordinator: Coordinator) -> Non
 
 
 def test_requests_of_many_threads_do_not_mix(coordinator: Coordinator) -> None:
-    coordinator.answers[FindTable] = lambda m: Answer(id=m.id, result=m.name)  # type: ignore[union-attr]
+    coordinator.answers[FindTable] = lambda m: Answer(id=m.id, result=m.name)
     link = ControlLink(coordinator.endpoint, JOIN, nothing, nothing)
     wrong: list[object] = []
 

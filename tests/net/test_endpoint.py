@@ -37,7 +37,9 @@ def test_a_bad_address_is_refused_with_a_sentence(text: str, reason: str) -> Non
 def test_a_path_of_107_bytes_is_the_longest() -> None:
     path = "/" + "x" * (MAX_IPC_PATH - 1)
     assert parse(f"ipc://{path}").path == path
-    with pytest.raises(InvalidArgument, match="its path has 108 bytes and the system binds at most 107"):
+    with pytest.raises(
+        InvalidArgument, match="its path has 108 bytes and the system binds at most 107"
+    ):
         parse(f"ipc://{path}x")
     with pytest.raises(InvalidArgument, match="use a shorter directory"):
         ipc("/" + "é" * 50, "socket-name")

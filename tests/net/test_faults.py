@@ -1,3 +1,4 @@
+import itertools
 import threading
 
 from sparkps.net.faults import delayed
@@ -49,7 +50,7 @@ def test_each_peer_keeps_its_order_and_peers_overtake_each_other(
         end.close()
     assert done.wait(LONG)
     assert len(set(gone)) == 3
-    changes = sum(a[0] != b[0] for a, b in zip(seen, seen[1:], strict=False))
+    changes = sum(a[0] != b[0] for a, b in itertools.pairwise(seen))
     assert changes > 5
     running.stop()
     router.close()

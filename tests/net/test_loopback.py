@@ -171,7 +171,9 @@ def test_the_same_seed_gives_the_same_run() -> None:
 def test_a_wait_that_cannot_end_tells_the_last_events() -> None:
     network, _, _, end = pair()
     end.send("only this")
-    with pytest.raises(RuntimeError, match=r"nothing is left to happen(.|\n)*a -> b #1: 'only this'"):
+    with pytest.raises(
+        RuntimeError, match=r"nothing is left to happen(.|\n)*a -> b #1: 'only this'"
+    ):
         network.run(lambda: False)
     network.call_at(9.0, lambda: None)
     network.call_at(10.0, lambda: None)

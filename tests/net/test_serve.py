@@ -1,3 +1,5 @@
+import socket
+
 import numpy as np
 import pytest
 import zmq
@@ -22,7 +24,9 @@ def wait_gone(router: Router) -> list[bytes]:
     return gone
 
 
-def test_a_message_comes_with_its_peer_and_the_answer_finds_it(context: Context, address: str) -> None:
+def test_a_message_comes_with_its_peer_and_the_answer_finds_it(
+    context: Context, address: str
+) -> None:
     router = Router(context, [address])
     ends = [Connection(context, router.endpoints[0]) for _ in range(3)]
     for number, end in enumerate(ends):
@@ -39,8 +43,12 @@ def test_a_message_comes_with_its_peer_and_the_answer_finds_it(context: Context,
     router.close()
 
 
-@pytest.mark.parametrize("size", [0, 1, COPY_RECEIVE - 1, COPY_RECEIVE, COPY_SEND - 1, COPY_SEND, 5 << 20])
-def test_buffers_of_every_size_and_kind_travel_whole(context: Context, address: str, size: int) -> None:
+@pytest.mark.parametrize(
+    "size", [0, 1, COPY_RECEIVE - 1, COPY_RECEIVE, COPY_SEND - 1, COPY_SEND, 5 << 20]
+)
+def test_buffers_of_every_size_and_kind_travel_whole(
+    context: Context, address: str, size: int
+) -> None:
     router = Router(context, [address])
     end = Connection(context, router.endpoints[0])
     array = np.random.default_rng(size).integers(0, 256, size, np.uint8)
@@ -55,7 +63,9 @@ def test_buffers_of_every_size_and_kind_travel_whole(context: Context, address: 
     router.close()
 
 
-def test_several_addresses_are_bound_with_their_real_ports(context: Context, directory: str) -> None:
+def test_several_addresses_are_bound_with_their_real_ports(
+    context: Context, directory: str
+) -> None:
     router = Router(context, [f"ipc://{directory}/s", "tcp://127.0.0.1:0", "tcp://127.0.0.1:0"])
     assert router.endpoints[0] == f"ipc://{directory}/s"
     ports = [int(text.rpartition(":")[2]) for text in router.endpoints[1:]]
@@ -167,4 +177,25 @@ def test_what_is_kept_for_a_peer_goes_with_it(context: Context, directory: str) 
     assert wait_gone(router) == [peer]
     assert router.backlog == 0
     assert not router.flushing
+    router.close()
+
+
+@pytest.mark.parametrize(
+    "junk", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" + bytes(8) + b"\x7f" * 200, b"", b"\0" * 500]
+)
+def test_a_stranger_on_the_port_disturbs_nobody(context: Context, junk: bytes) -> None:
+    router = Router(context, ["tcp://127.0.0.1:0"])
+    end = Connection(context, router.endpoints[0])
+    for _ in range(3):
+        with socket.create_connection(
+            ("127.0.0.1", int(router.endpoints[0].split(":")[2]))
+        ) as stranger:
+            stranger.sendall(junk)
+    end.send([b"hello"])
+    peer, frames = take(router)
+    assert frames == [b"hello"]
+    assert router.gone() == []
+    end.close()
+    assert wait_gone(router) == [peer]
+    assert router._fd_of == {}
     router.close()

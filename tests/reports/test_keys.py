@@ -1,4 +1,6 @@
-"""Public reports of wrong keys, re-tried: B02, B04, B07, B33, B36. Each test is named after its report."""
+"""Public reports of wrong keys, re-tried: B02, B04, B07, B33, B36. Each test is named after its
+report.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
-def test_b02_a_key_outside_a_dense_table_is_named_and_nobody_else_notices(cluster: LocalCluster) -> None:
+def test_b02_a_key_outside_a_dense_table_is_named_and_nobody_else_notices(
+    cluster: LocalCluster,
+) -> None:
     table = cluster.table("b02", dim=100)
     table.assign(np.arange(100), np.arange(100.0))
     wrong: list[object] = []
@@ -92,7 +96,9 @@ def test_b33_no_keys_are_an_empty_answer_at_once(cluster: LocalCluster) -> None:
     assert table.count() == 0
 
 
-def test_b36_a_key_never_pushed_has_the_initial_value_and_is_not_created(cluster: LocalCluster) -> None:
+def test_b36_a_key_never_pushed_has_the_initial_value_and_is_not_created(
+    cluster: LocalCluster,
+) -> None:
     table = cluster.table("b36", init=0.5)
     assert table.pull([1, 2**50]).tolist() == [0.5, 0.5]
     assert table.count() == 0

@@ -140,8 +140,10 @@ class Server:
     ) -> int:
         spec.setdefault("partitions", 4)
         full = TableSpec(
-            f"t{number}", optimizer=optimizer.spec() if optimizer else None,
-            init=init or InitSpec(), **spec,
+            f"t{number}",
+            optimizer=optimizer.spec() if optimizer else None,
+            init=init or InitSpec(),
+            **spec,
         )
         done = self.command(m.AddTable(1, TableInfo(number, full)))
         assert done.code == "", done.fields
@@ -178,7 +180,12 @@ class Server:
         keys = np.asarray(keys, np.int64)
         order, counts = self.grouped(table, keys)
         head = header or {
-            "id": self.next_id(), "session": 0, "rank": 0, "token": 0, "clock": 0, "view": 1,
+            "id": self.next_id(),
+            "session": 0,
+            "rank": 0,
+            "token": 0,
+            "clock": 0,
+            "view": 1,
         }
         parts = np.array(list(counts.items()), np.int32).reshape(-1, 2)
         rows = self.ask(encode(m.Pull(table=table, **head), parts, keys[order]))

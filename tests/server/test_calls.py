@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sparkps.errors import from_wire
+from sparkps.errors import InvalidArgument, from_wire
 from sparkps.optim import SGD
 from sparkps.optim.base import Optimizer
 from sparkps.wire import arrays, userfn
@@ -98,6 +98,17 @@ def test_an_apply_that_raises_is_refused_now_and_again(server, filled):
         assert (answer.code, answer.fields["partition"]) == ("FunctionFailed", 1)
         assert "no such thing" in answer.fields["traceback"]
     assert rank.call(table, m.APPLY, "fill", x=1.0)[1] == []
+
+
+def test_an_error_of_ours_with_fields_that_do_not_travel_is_told_in_words(filled):
+    table, rank = filled
+
+    def fails(part):
+        raise InvalidArgument(name="x", value=object(), reason="no good")
+
+    answer, statuses = rank.call(table, m.APPLY, pickle=(fails, ()))
+    assert (answer.code, statuses) == ("FunctionFailed", [m.REFUSED] * 3)
+    assert "no good" in answer.fields["traceback"]
 
 
 def test_an_untrusted_listener_takes_built_ins_only(server, filled):

@@ -34,7 +34,12 @@ PUSH = st.builds(
     m.Push, **COMMON, **SENDER, **CLOCK, **MODE, seq=st.integers(-1, 3), kind=st.integers(-1, 2)
 )
 FUNCTION = st.builds(
-    m.Function, **COMMON, **SENDER, **CLOCK, seq=st.integers(0, 3), kind=st.integers(0, 3),
+    m.Function,
+    **COMMON,
+    **SENDER,
+    **CLOCK,
+    seq=st.integers(0, 3),
+    kind=st.integers(0, 3),
     name=st.sampled_from(["", "sum", "fill", "scale", "dots", "top_k", "what"]),
     numbers=st.dictionaries(st.sampled_from(["x", "a", "k", "field", "lr"]), INTS, max_size=2),
 )

@@ -52,8 +52,14 @@ class Program:
             [sys.executable, "-m", "sparkps.server"], stdin=subprocess.PIPE
         )
         start = {
-            "server": 3, "incarnation": 7, "coordinator": endpoint, "directory": self.directory,
-            "tcp": True, "memory": memory, "log": self.log, "settings": settings,
+            "server": 3,
+            "incarnation": 7,
+            "coordinator": endpoint,
+            "directory": self.directory,
+            "tcp": True,
+            "memory": memory,
+            "log": self.log,
+            "settings": settings,
         }
         self.stdin.write(json.dumps(start).encode() + b"\n")
         self.stdin.flush()

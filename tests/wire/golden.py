@@ -1,7 +1,8 @@
 """One example of every message, made from its annotations, and the bytes that it must have.
 
-Run this file to write ``golden.json`` anew, after a message was added or a field was added at its end. A line that
-*changes* otherwise is a break of the protocol: it needs another ``messages.VERSION``.
+Run this file (``python -m tests.wire.golden``) to write ``golden.json`` anew, after a message was
+added, or a field at its end. A line that *changes* otherwise is a break of the protocol: it needs
+another ``messages.VERSION``.
 """
 
 from __future__ import annotations

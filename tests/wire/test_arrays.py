@@ -1,3 +1,5 @@
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,7 +45,7 @@ def test_a_view_that_is_not_contiguous_is_copied() -> None:
 
 @pytest.mark.parametrize("bad", ["text", object(), 1j, np.array(["a"]), np.zeros(2, ">f8")])
 def test_only_plain_numbers_travel(bad: object) -> None:
-    with pytest.raises(WrongType, match="a result is of dtype .*; one of plain numbers is needed"):
+    with pytest.raises(WrongType, match=r"a result is of dtype .*; one of plain numbers is needed"):
         pack([(0, [bad])])
 
 
@@ -61,23 +63,23 @@ def test_only_plain_numbers_travel(bad: object) -> None:
 def test_shapes_that_do_not_fit_are_malformed(
     dtype: str, shape: tuple[int, ...], buffer: Buffer
 ) -> None:
-    with pytest.raises(MalformedRequest, match="no array has dtype|is no float32 array of shape"):
+    with pytest.raises(MalformedRequest, match=r"no array has dtype|is no float32 array of shape"):
         unpack([(0, [(dtype, shape)])], [buffer])
 
 
 def test_too_few_buffers_are_malformed() -> None:
-    with pytest.raises(MalformedRequest, match="0 buffers do not fit the shapes"):
+    with pytest.raises(MalformedRequest, match=r"0 buffers do not fit the shapes"):
         unpack([(0, [("int8", ())])], [])
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from([*DTYPES, "O"]), st.lists(st.integers(-2, 2**40)).map(tuple))),
+    st.lists(
+        st.tuples(st.sampled_from([*DTYPES, "O"]), st.lists(st.integers(-2, 2**40)).map(tuple))
+    ),
     st.lists(st.binary(max_size=64)),
 )
 def test_any_shapes_are_arrays_or_malformed(
     arrays: list[tuple[str, tuple[int, ...]]], buffers: list[Buffer]
 ) -> None:
-    try:
+    with contextlib.suppress(MalformedRequest):
         unpack([(0, arrays)], buffers)
-    except MalformedRequest:
-        pass

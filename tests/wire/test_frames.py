@@ -38,7 +38,7 @@ CALL = Function(id=1, table=2, session=3, rank=4, token=5, clock=6, view=7, seq=
 
 
 def change(message: Message, **fields: object) -> Message:
-    return msgspec.structs.replace(message, **fields)  # type: ignore[no-any-return]
+    return msgspec.structs.replace(message, **fields)
 
 
 def test_buffers_come_back_as_they_went_in() -> None:
@@ -183,7 +183,12 @@ def test_a_bent_message_is_a_message_or_malformed(kind: type[Message], data: st.
 
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text()
+    | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(0, 9), inner),
     max_leaves=20,
 )
@@ -223,7 +228,8 @@ def test_an_empty_buffer_is_an_empty_array() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "columns", "row"), [(7, None, "float32"), (4, 2, r"\(2, float32\)"), (12, 2, r"\(2, float32\)")]
+    ("length", "columns", "row"),
+    [(7, None, "float32"), (4, 2, r"\(2, float32\)"), (12, 2, r"\(2, float32\)")],
 )
 def test_a_part_of_a_row_is_malformed(length: int, columns: int | None, row: str) -> None:
     with pytest.raises(

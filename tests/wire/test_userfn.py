@@ -30,7 +30,8 @@ def test_a_function_of_the_session_travels_by_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("x", 3), KeyError("k"), KeyboardInterrupt(), ServerLost(server=2, tail="t")]
+    "error",
+    [ValueError("x", 3), KeyError("k"), KeyboardInterrupt(), ServerLost(server=2, tail="t")],
 )
 def test_an_error_comes_back_as_itself(error: BaseException) -> None:
     back = load_error(dump_error(error))
