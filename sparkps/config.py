@@ -111,11 +111,14 @@ def _setting(default: Any, kind: _Kind, doc: str) -> Any:
 class Settings:
     """All settings, checked. ``Settings.load`` reads them, ``describe`` tells about them.
 
-    Examples -------- >>> settings = Settings.load({"spark.sparkps.server.memory": "2g"}, servers=3)
-    >>> settings.server_memory, settings.servers (2147483648, 3) >>>
-    Settings.load({"spark.sparkps.gang.timeot": "5"}) Traceback (most recent call last):
-    sparkps.errors.InvalidSetting: setting gang.timeot='5': there is no such setting; did you mean
-    'gang.timeout'?
+    Examples
+    --------
+    >>> settings = Settings.load({"spark.sparkps.server.memory": "2g"}, servers=3)
+    >>> settings.server_memory, settings.servers
+    (2147483648, 3)
+    >>> Settings.load({"spark.sparkps.tpc": "true"})
+    Traceback (most recent call last):
+    sparkps.errors.InvalidSetting: setting tpc='true': there is no such setting; did you mean 'tcp'?
     """
 
     servers: int | None = _setting(

@@ -62,7 +62,7 @@ class PSError(Exception):
     Examples
     --------
     >>> from sparkps.errors import NotEnoughSlots
-    >>> print(NotEnoughSlots(asked=4, slots=1))
+    >>> print(NotEnoughSlots(asked=4, slots=1))  # doctest: +NORMALIZE_WHITESPACE
     4 workers were asked for and Spark has 1 task slots; ask for at most 1 (workers=1) or give Spark
     more cores
     """

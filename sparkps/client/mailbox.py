@@ -43,6 +43,8 @@ class Mailbox:
         self._error: PSError | None = None
         self._token_gone: TokenGone | None = None
         self.slowest = 0
+        #: Called in the link's thread when the slowest clock has moved; must not block.
+        self.on_slowest: Callable[[], None] | None = None
 
     def put(self, message: Message) -> None:
         """Take a message, in the link's thread."""
@@ -66,6 +68,8 @@ class Mailbox:
             elif isinstance(message, Ended):
                 self._error = ended(message)
             self._condition.notify_all()
+        if isinstance(message, Slowest) and self.on_slowest is not None:
+            self.on_slowest()
 
     def lost(self, reason: str) -> None:
         """The link is lost."""

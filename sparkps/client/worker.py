@@ -5,9 +5,11 @@ Rules (SEMANTICS §5):
 * ``worker.clock`` counts the clocks that this worker has completed. A tick ends one.
 * bsp: a tick waits until the clock's writes are acknowledged, then until all workers have come this far; it returns
   the sums of all workers' numbers.
-* ssp:s and asp: a tick returns at once when it may; in ssp it may not while more than s clocks lie between this
-  worker and the slowest. The acknowledged clock is reported as it moves: merged, at most every 20 ms, but at once by
-  one of the slowest (others may be waiting for it) and by one that is about to wait.
+* asp: a tick returns at once. The acknowledged clock is reported as it moves: merged, at most every 20 ms.
+* ssp:s: a tick waits for the acknowledgement of the clock's writes, which the next pull would stand behind anyway,
+  and while more than s clocks lie between this worker and the slowest. The slowest report at once, since others may
+  be waiting for them, and so does one that is about to wait; the others as in asp. One that becomes the slowest
+  while it computes is reported by the link's thread.
 * An error of a write that nobody waited for rises at the next tick.
 * ``worker.rng`` is seeded by the run's seed, the rank, the epoch and the batch, and is the only randomness a step
   may use: a repeated attempt draws the same.
@@ -17,6 +19,7 @@ Not here: the loop over epochs and batches (:mod:`.training`), messages from the
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -87,9 +90,15 @@ class Worker:
         self._seat, self._mailbox, self._spec, self._tell = seat, mailbox, spec, tell
         self._mode, self._staleness = parse_consistency(spec.consistency)
         self._tables: dict[str, Table] = {}
+        #: The state at the end of each clock that is not reported yet, by the clock after.
+        self._states: dict[int, bytes] = {}
         self._numbers: list[tuple[int, dict[str, Any]]] = []
+        #: What follows is reported by this thread or the link's.
+        self._lock = threading.Lock()
+        self._acknowledged = 0
         self._reported = 0
         self._reported_at = 0.0
+        mailbox.on_slowest = self._slowest_moved
 
     def __repr__(self) -> str:
         return f"<Worker {self.rank} of {self.size}, epoch {self.epoch}, clock {self.clock}>"
@@ -200,12 +209,16 @@ class Worker:
             raise NotInRun(table="(any)", what=f"tick {self._seat.denied}")
         clean = as_numbers(numbers)
         if clean:
-            self._numbers.append((self._clock, clean))
+            with self._lock:
+                self._numbers.append((self._clock, clean))
         after = self._clock + 1 if to is None else to
+        with self._lock:
+            self._states[after] = as_state(self.state)
         mailbox.check()
         if self._mode == "bsp" or barrier:
             self.client.settle(self._seat)
-            self._report(after, waiting=True, epoch_end=epoch_end)
+            with self._lock:
+                self._report(after, waiting=True, epoch_end=epoch_end)
             released = mailbox.wait_released(after, at_least=epoch_end)
             self.last = dict(released.sums)
             self.stopped = released.stop
@@ -213,40 +226,52 @@ class Worker:
                 self.params = dict(released.params)
             self._go_to(max(after, released.clock))
             return dict(self.last)
+        if self._mode == "ssp":
+            self.client.settle(self._seat)
         self._seat.raise_error()
         self._go_to(after)
-        self.report()
+        self._note_acknowledged()
         if not may_go(self._mode, self._staleness, after, mailbox.slowest):
-            self.client.settle(self._seat)
-            self._report(after, waiting=True)
+            with self._lock:
+                self._report(after, waiting=True)
             mailbox.wait_slowest(must_reach(self._mode, self._staleness, after))
         self._seat.slowest = mailbox.slowest
         return {}
 
-    def report(self) -> None:
-        """Tell the acknowledged clock, if it has moved and it is time."""
-        seat = self._seat
-        now = time.monotonic()
-        if seat.outstanding:
+    def _note_acknowledged(self) -> None:
+        """Report how far the writes are acknowledged, if it is time."""
+        if self._seat.outstanding:
             self.client.glance()
-        acknowledged = seat.acknowledged
-        slowest_is_me = self._reported <= self._mailbox.slowest
-        if acknowledged > self._reported and (slowest_is_me or now >= self._reported_at + REPORT):
-            self._report(acknowledged, waiting=False)
+        with self._lock:
+            self._acknowledged = self._seat.acknowledged
+            if self._acknowledged > self._reported and (
+                self._reported <= self._mailbox.slowest or time.monotonic() >= self._reported_at + REPORT
+            ):
+                self._report(self._acknowledged, waiting=False)
+
+    def _slowest_moved(self) -> None:
+        """In the link's thread: this worker may have become the slowest while it computes."""
+        with self._lock:
+            if self._reported < self._acknowledged and self._reported <= self._mailbox.slowest:
+                self._report(self._acknowledged, waiting=False)
 
     def finish_reports(self) -> None:
         """Wait until everything is acknowledged, and tell it."""
         self.client.settle(self._seat)
-        if self._numbers or self._seat.acknowledged > self._reported:
-            self._report(self._seat.acknowledged, waiting=False)
+        with self._lock:
+            if self._numbers or self._seat.acknowledged > self._reported:
+                self._report(self._seat.acknowledged, waiting=False)
 
     def _report(self, clock: int, *, waiting: bool, epoch_end: bool = False) -> None:
         seat = self._seat
         numbers = [pair for pair in self._numbers if pair[0] < clock or epoch_end]
-        self._numbers = [] if len(numbers) == len(self._numbers) else self._numbers[len(numbers) :]
+        self._numbers = self._numbers[len(numbers) :]
+        state = b""
+        for end in [end for end in self._states if end <= clock]:
+            state = self._states.pop(end)
         self._tell(
             Tick(
-                self._spec.id, seat.rank, seat.token, clock, numbers, waiting, epoch_end, as_state(self.state)
+                self._spec.id, seat.rank, seat.token, clock, numbers, waiting, epoch_end, state
             )
         )
         self._reported, self._reported_at = max(self._reported, clock), time.monotonic()
@@ -256,12 +281,16 @@ class Worker:
         self.attempt = attempt
         self.state = msgspec.msgpack.decode(state) if state else {}
         self.last = dict(last)
-        self._numbers.clear()
+        with self._lock:
+            self._numbers.clear()
+            self._states.clear()
+            self._acknowledged = self._reported = 0
         self._go_to(0)  # a read before training seals nothing
 
     def begin(self, begin: Begin) -> None:
         """Start training at a clock that is open."""
-        self._reported = begin.clock
+        with self._lock:
+            self._acknowledged = self._reported = begin.clock
         self.params, self.stopped = dict(begin.params), begin.stop
         self.last = dict(begin.last) or self.last
         self.at(begin.epoch, 0, 1)

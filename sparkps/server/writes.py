@@ -36,6 +36,7 @@ from sparkps.server.sessions import OpenSession
 from sparkps.server.staging import Staged, StagedRows, size_of
 from sparkps.server.state import State
 from sparkps.spec import NO_SESSION, Position
+from sparkps.store import Table
 from sparkps.wire.effects import Buffer
 from sparkps.wire.frames import as_array, encode
 from sparkps.wire.messages import (
@@ -47,12 +48,15 @@ from sparkps.wire.messages import (
     PLAIN,
     PUSH,
     REFUSED,
+    RESTORE,
     Acked,
     Function,
     Push,
 )
 
 Array = NDArray[Any]
+
+_WORDS = {PUSH: "push", ASSIGN: "assign", RESTORE: "restore"}
 
 
 class Entry:
@@ -163,30 +167,59 @@ def writer(state: State, hosted: Hosted, message: Push | Function, what: str) ->
 def push(state: State, message: Push, buffers: Sequence[Buffer]) -> list[Buffer]:
     """Take a push or an assign; return the reply."""
     hosted = state.hosted(message.table)
-    session = writer(state, hosted, message, "push" if message.kind == PUSH else "assign")
+    session = writer(state, hosted, message, _WORDS.get(message.kind, "a write"))
     table = hosted.table
     slices = as_array(buffers[0], np.int64, 6)
     named = _name(hosted, message, slices, buffers)
-    width = table.spec.width
-    values = as_array(buffers[-1], table.dtype, width if width > 1 else None)
-    _check(named, values, slices, message)
+    fields = _fields(hosted, session, message, buffers)
+    _check(named, fields, slices, message)
     entry = enter(state, hosted, session, message, slices)
     if entry.accepted == 0:
         return entry.reply()
     if not entry.whole:
         keep = entry.status == APPLIED
-        values = values[named.select(keep)]
+        rows = named.select(keep)
+        fields = [values[rows] for values in fields]
         slices = slices[keep]
     try:
         hosted.own(session)
         if entry.staged is None:
             rows = state.budget.growing(table, partial(named.resolve, table, True))
-            (table.assign if message.kind == ASSIGN else table.push)(named.parts, rows, values)
+            _apply(table, message.kind, named.parts, rows, fields)
         else:
-            _stage(state, hosted, entry.staged, message, slices, named, values)
+            _stage(state, hosted, entry.staged, message, slices, named, fields[0])
     except Exception as error:  # noqa: BLE001 - a user's optimizer may raise anything
         entry.refuse(state.failure(hosted, "its optimizer", error))
     return entry.reply()
+
+
+def _apply(table: Table, kind: int, parts: Array, rows: Array, fields: list[Array]) -> None:
+    if kind == PUSH:
+        table.push(parts, rows, fields[0])
+    elif kind == ASSIGN:
+        table.assign(parts, rows, fields[0])
+    else:
+        table.restore(parts, rows, fields)
+
+
+def _fields(
+    hosted: Hosted, session: OpenSession, message: Push, buffers: Sequence[Buffer]
+) -> list[Array]:
+    """The numbers of a write: gradients or values, or all fields of the rows that are restored."""
+    table = hosted.table
+    width = table.spec.width if table.spec.width > 1 else None
+    if message.kind != RESTORE:
+        return [as_array(buffers[-1], table.dtype, width)]
+    if message.mode != PLAIN or session.stages(message.rank):
+        raise MalformedRequest(reason="rows are restored by their keys, outside a bsp run")
+    if len(buffers) - 2 != len(table.field_specs):
+        raise MalformedRequest(
+            reason=f"{len(buffers) - 2} fields are restored, {len(table.field_specs)} are needed"
+        )
+    return [
+        as_array(buffer, np.int64) if field.per_row else as_array(buffer, table.dtype, width)
+        for buffer, field in zip(buffers[2:], table.field_specs, strict=True)
+    ]
 
 
 def _stage(
@@ -226,16 +259,18 @@ def _name(hosted: Hosted, message: Push, slices: Array, buffers: Sequence[Buffer
     return words.name(parts, as_array(buffers[1], np.int32))
 
 
-def _check(named: Named, values: Array, slices: Array, message: Push) -> None:
+def _check(named: Named, fields: list[Array], slices: Array, message: Push) -> None:
     """Counts and lengths, which no kernel sees before the ledger does."""
-    if message.kind not in (PUSH, ASSIGN):
+    if message.kind not in (PUSH, ASSIGN, RESTORE):
         raise MalformedRequest(reason=f"there is no kind {message.kind} of Push")
     rows = named.keys if named.rows is None else named.rows
     n = 0 if rows is None else len(rows)
     # A list of some dozens of counts is summed faster by Python than by numpy.
     counts = slices[:, 2].tolist()
     total = sum(counts)
-    if total != n or n != len(values) or min(counts, default=0) < 0:
+    lengths = {len(values) for values in fields}
+    if total != n or lengths != {n} or min(counts, default=0) < 0:
+        have = ", ".join(map(str, sorted(lengths)))
         raise MalformedRequest(
-            reason=f"the slices count {total} rows, {n} are named, and {len(values)} have values"
+            reason=f"the slices count {total} rows, {n} are named, and {have} have values"
         )

@@ -63,10 +63,11 @@ from sparkps.wire.messages import (
     Warned,
 )
 
-#: Seconds for Spark to end an action whose session is over, by itself and after it was cancelled.
-#: Tasks of a failed
-#: session leave at once; a cancelled task is killed by Spark after 2 s.
-JOB_GRACE: Final = 10.0
+#: Seconds for Spark to give up a stage whose worker has raised: it tries the task again some times,
+#: each of which fails as soon as it has asked, and only then tells what the worker raised.
+GIVING_UP: Final = 30.0
+#: Seconds for an action to end that was cancelled: Spark kills the task's process after 2 s.
+CANCELLING: Final = 10.0
 #: Seconds between looks at whether the coordinator and Spark still live, when nothing is heard of
 #: them.
 PULSE: Final = 1.0
@@ -305,9 +306,7 @@ class _Run:
 
     def _fail(self, job: SparkJob, event: Ended) -> NoReturn:
         """Raise the session's error, once its tasks have ended; Spark's words become its cause."""
-        if not job.join(JOB_GRACE):
-            job.cancel()
-            job.join(JOB_GRACE)
+        self._end(job, GIVING_UP if event.error else PULSE)
         raise _error_of(event) from job.error
 
     def _abandon(self, job: SparkJob, error: BaseException) -> None:
@@ -320,9 +319,13 @@ class _Run:
             self._context.client.close_session(self._spec.id, *ended.to_wire())
         except PSError as second:
             _logger.warning("the run's session could not be closed either: %s", second)
-        if not job.join(0 if isinstance(error, KeyboardInterrupt) else PULSE):
+        self._end(job, 0 if isinstance(error, KeyboardInterrupt) else PULSE)
+
+    def _end(self, job: SparkJob, seconds: float) -> None:
+        """Let the action end by itself, for so long; then cancel it."""
+        if not job.join(seconds):
             job.cancel()
-            job.join(JOB_GRACE)
+            job.join(CANCELLING)
 
 
 def _error_of(event: Ended) -> BaseException:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -76,8 +78,9 @@ class TrainingTask:
         )
 
     def _train(self, batches: Iterator[pa.RecordBatch], rank: int, task: int) -> int:
+        host = socket.gethostname()
         stream = RowStream(from_spark(batches), self.session.batch_rows)
-        with join_run(self.info, self.session, rank, host=socket.gethostname(), task=task) as run:
+        with join_run(self.info, self.session, rank, host=host, task=task) as run, told(rank, host):
             if run.finished:
                 return Left.read(run.result).rows
             run.wait_for_gang()
@@ -94,6 +97,19 @@ class TrainingTask:
                 encode_result=RowsWriter(self.rows_directory, rank, stream.rows),
             )
         return stream.rows
+
+
+@contextmanager
+def told(rank: int, host: str) -> Iterator[None]:
+    """Note on an exception where it was raised: its traceback does not travel, a note does."""
+    try:
+        yield
+    except Exception as error:
+        lines = "".join(traceback.format_exception(error)).rstrip()
+        note = f"Raised in rank {rank} on {host} (pid {os.getpid()}):\n{lines}"
+        if hasattr(error, "add_note"):  # since Python 3.11
+            error.add_note(note)
+        raise
 
 
 class InputFailed(BaseException):

@@ -19,9 +19,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
+from sparkps import _log
 from sparkps.client.shell import Client, ClientInfo
 from sparkps.config import child_environment
-from sparkps.errors import PSTimeout, SessionEnded, from_wire
+from sparkps.errors import PSError, PSTimeout, SessionEnded, from_wire
 from sparkps.spec import SessionSpec
 from sparkps.wire import userfn
 from sparkps.wire.messages import Continue, Ended, EpochEnded, Message, Progress, Warned
@@ -29,6 +30,7 @@ from sparkps.wire.messages import Continue, Ended, EpochEnded, Message, Progress
 #: Spark's spark.task.maxFailures.
 MAX_FAILURES: Final = 4
 _PULSE: Final = 0.2
+_logger: Final = _log.get("testing")
 
 OnEpoch = Callable[[int, dict[str, Any]], Any]
 
@@ -89,12 +91,12 @@ class Workers:
         As of ``ps.run``; ``batches[rank]`` are the prepared batches of a rank.
     on_epoch
         ``on_epoch(epoch, metrics)``: ``"stop"``, a dict of params, or None.
-    attempts
-        How often a rank is started before the run fails, and 1 for no retry.
+    consistency, epochs, clock_every, seed, batch_rows
+        As of ``ps.run``.
     rows
         Rows of each rank, for ``worker.clock_rows``; by default ``batch_rows`` per batch.
-    start
-        Which ranks are started; by default all.
+    attempts
+        How often a rank is started before the run fails; 1 for no retry.
 
     Attributes
     ----------
@@ -104,8 +106,8 @@ class Workers:
         What the coordinator warned of.
     tasks : dict of int to Task
         The newest attempt of each rank.
-    results : dict of int to bytes
-        What the tasks returned.
+    progress : list of Progress
+        What the coordinator told of the clocks.
     """
 
     def __init__(
@@ -149,6 +151,8 @@ class Workers:
         self._all: list[Task] = []
         self._events: queue.SimpleQueue[Message | Task] = queue.SimpleQueue()
         self._closed = False
+        self._before: Callable[[Message], object] | None = None
+        self._on_message: Callable[[Message], object] | None = None
 
     def start(self) -> None:
         """Open the session and start the tasks."""
@@ -156,7 +160,7 @@ class Workers:
         self.spec = SessionSpec(
             session, *(getattr(self.spec, name) for name in self.spec.__struct_fields__[1:])
         )
-        before = self._client.on_message
+        before = self._before = self._client.on_message
 
         def on_message(message: Message) -> None:
             if getattr(message, "session", None) == session:
@@ -164,7 +168,7 @@ class Workers:
             elif before is not None:
                 before(message)
 
-        self._client.on_message = on_message
+        self._on_message = self._client.on_message = on_message
         for rank in range(self.spec.size):
             self.start_task(rank)
 
@@ -230,7 +234,12 @@ class Workers:
         try:
             if self.spec.id and not self._client.closed:
                 self._client.close_session(self.spec.id)
+        except PSError as error:
+            # The coordinator may be what the test has killed; the tasks end below all the same.
+            _logger.info("the session could not be closed: %s", error)
         finally:
+            if self._client.on_message is self._on_message:
+                self._client.on_message = self._before
             for task in self._all:
                 if task.code is None:
                     task.process.kill()

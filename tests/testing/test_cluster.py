@@ -149,6 +149,15 @@ def test_a_stopped_server_is_named_by_a_request_that_waits_too_long():
         assert cluster.table("v").count() == 0
 
 
+def test_a_coordinator_killed_in_a_run_ends_its_tasks_too():
+    with LocalCluster(servers=1) as cluster:
+        cluster.table("t", dtype="int64")
+        with pytest.raises(errors.CoordinatorLost):
+            cluster.run_workers(
+                count, [[KEYS]] * 2, on_epoch=lambda epoch, _: cluster.kill("coordinator") and None
+            )
+
+
 def test_a_killed_coordinator_fails_everything_with_one_clear_error():
     with LocalCluster(servers=1) as cluster:
         cluster.table("t")

@@ -1,0 +1,315 @@
+"""A process with a client in it: the shipped client core on the network, and a story that runs.
+
+:class:`Process` stands where :class:`sparkps.client.shell.Client` does, so that the shipped table
+handles, vocabularies and keysets run on it unchanged, as long as they need not wait. Who must wait
+is a *story*, a generator that yields until something has happened; it goes on after every event of
+its process. :class:`Process` also is the link to the coordinator.
+
+A connection may be cut whenever something is sent on it, and the client may hear of a loss that was
+none: then what it has sent still arrives, beside what it sends again on its next connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from sparkps.client.calls import Call, Request
+from sparkps.client.core import ClientCore
+from sparkps.client.seat import Seat
+from sparkps.client.shell import Client, ClientInfo
+from sparkps.client.split import Sizes
+from sparkps.client.table import Table
+from sparkps.errors import PSError, from_wire
+from sparkps.net.loopback import End, Network
+from sparkps.routing.partitioner import Routes
+from sparkps.spec import TableInfo
+from sparkps.testing.simulation.history import History
+from sparkps.testing.simulation.machines import COORDINATOR, SETTINGS, server_name
+from sparkps.testing.simulation.plan import Plan
+from sparkps.wire.effects import Connect, Disconnect, Effect, SendTo
+from sparkps.wire.frames import decode_control, encode_control
+from sparkps.wire.messages import (
+    VERSION,
+    Answer,
+    Beat,
+    Denied,
+    Join,
+    Joined,
+    Message,
+    NewView,
+    ServerDown,
+)
+
+T = TypeVar("T")
+#: What a process does, in its own order.
+Story = Generator[None, None, T]
+#: A client that hears of a loss that was none, per cut that is one.
+_FALSE_ALARMS = 0.5
+
+
+class SmallTable(Table):
+    """A handle whose slices and messages are small."""
+
+    def __init__(self, process: Process, info: TableInfo, seat: Seat) -> None:
+        super().__init__(cast("Client", process), info, seat)
+        plan, access = process.plan, self._access
+        row = access.sizes.row
+        access.sizes = Sizes(row, plan.message_rows * max(row, 8), plan.slice_rows)
+        access.rows = plan.message_rows
+
+
+class Process:
+    """See the module.
+
+    Attributes
+    ----------
+    alive : bool
+        Whether it runs at all.
+    error : PSError or None
+        How its story ended.
+    downs : list of ServerDown
+        The servers that it knows to be lost.
+    """
+
+    def __init__(
+        self, network: Network, plan: Plan, history: History, name: str, role: str
+    ) -> None:
+        self.network, self.plan, self.history, self.name = network, plan, history, name
+        self.info = ClientInfo(name)
+        self.settings = SETTINGS
+        self.forked = False
+        self.core = ClientCore(name.encode(), window=plan.window, timeout=SETTINGS.request_timeout)
+        self.alive = True
+        self.quiet = False
+        self.error: PSError | None = None
+        self.joined = False
+        self.downs: list[ServerDown] = []
+        self._routes: dict[int, Routes] = {}
+        self._ends: dict[int, End] = {}
+        self._timer: float | None = None
+        self._answers: dict[int, Answer | Denied] = {}
+        self._requests = 0
+        self._watched: list[tuple[Call, Callable[[], None]]] = []
+        network.node(name, self._received, self._closed)
+        self.control = network.connect(name, COORDINATOR)
+        self.tell(Join(VERSION, role, name, 1))
+        self._story: Story[None] | None = self._whole()
+        self._beat()
+        network.call_at(network.now, self._go_on, name)
+
+    # --- what a process does
+
+    def story(self) -> Story[None]:
+        """What it does once it has joined."""
+        raise NotImplementedError
+
+    def ended(self, error: PSError | None) -> None:
+        """The story has ended."""
+
+    def heard(self, message: Message) -> None:
+        """The coordinator says something unasked."""
+
+    def link_lost(self) -> None:
+        """The coordinator's connection has ended."""
+
+    def _whole(self) -> Story[None]:
+        yield from self.until(lambda: self.joined)
+        yield from self.story()
+
+    def _go_on(self) -> None:
+        self._watch()
+        if self._story is None or not self.alive:
+            return
+        try:
+            next(self._story)
+        except StopIteration:
+            self._story = None
+            self.ended(None)
+        except PSError as error:
+            self._story, self.error = None, error
+            self.history.note("{} ends: {!r}", self.name, error)
+            self.ended(error)
+
+    @property
+    def running(self) -> bool:
+        """Whether its story has not ended."""
+        return self.alive and self._story is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request is unanswered."""
+        return self.alive and any(lane.busy for lane in self.core.lanes.values())
+
+    def die(self) -> None:
+        """End at once; what was sent still arrives."""
+        self.alive, self._story = False, None
+        for end in (self.control, *self._ends.values()):
+            end.close()
+
+    # --- waiting
+
+    def until(self, ready: Callable[[], object]) -> Story[None]:
+        """Wait until something is so."""
+        while not ready():
+            yield
+
+    def rest(self, seconds: float) -> Story[None]:
+        """Compute for some time."""
+        if seconds > 0:
+            until = self.network.now + seconds
+            self.network.call_at(until, self._go_on, self.name)
+            yield from self.until(lambda: self.network.now >= until)
+
+    def ask(self, make: Callable[[int], Message], kind: type[T]) -> Story[T]:
+        """Ask the coordinator."""
+        self._requests += 1
+        number = self._requests
+        self.tell(make(number))
+        yield from self.until(lambda: number in self._answers)
+        answer = self._answers.pop(number)
+        if isinstance(answer, Denied):
+            raise from_wire(answer.code, answer.fields)
+        return msgspec.convert(answer.result, kind)
+
+    def finish(self, call: Call) -> Story[Any]:
+        """Wait for a call and return its result, or raise its error."""
+        yield from self.until(lambda: call.done)
+        return call.result()
+
+    # --- the coordinator
+
+    def tell(self, message: Message) -> None:
+        """Say something to the coordinator."""
+        self.history.note("{} says {}", self.name, message)
+        self.control.send(encode_control(message))
+
+    def _beat(self) -> None:
+        if self.alive and self.control.open:
+            self.control.send(encode_control(Beat()))
+            self.network.call_at(self.network.now + SETTINGS.heartbeat, self._beat, self.name)
+
+    def _told(self, message: Message) -> None:
+        if isinstance(message, (Answer, Denied)):
+            self._answers[message.id] = message
+        elif isinstance(message, (Joined, NewView)):
+            self.joined = True
+            self.core.view_changed(message.view)
+        elif isinstance(message, ServerDown):
+            self.downs.append(message)
+            self._perform(self.core.server_down(message))
+        self.heard(message)
+
+    # --- the client, as handles see it
+
+    def routes(self, info: TableInfo) -> Routes:
+        """Where the partitions of a table are."""
+        routes = self._routes.get(info.id)
+        if routes is None or routes.view != self.core.view.number:
+            routes = self._routes[info.id] = Routes(info.id, info.spec.partitions, self.core.view)
+        self.core.check(info.id, routes.servers)
+        return routes
+
+    def start(self, call: Call, requests: Sequence[Request]) -> None:
+        """Send the requests of a read."""
+        self._perform(self.core.submit(requests, self.network.now))
+
+    def write(self, call: Call, make: Callable[[], Sequence[Request]], *, wait: bool) -> None:
+        """Make and send the requests of a write."""
+        self.start(call, make())
+
+    def wait(self, call: Call) -> None:
+        """Only what is done already can be waited for here."""
+        if not call.done:
+            raise self.history.fail(f"{self.name} waits for a call inside an event")
+
+    def glance(self) -> None:
+        """Nothing comes between two events."""
+
+    def watch(self, call: Call, then: Callable[[], None]) -> None:
+        """Call ``then`` once the call has succeeded."""
+        self._watched.append((call, then))
+
+    def _watch(self) -> None:
+        if self._watched:
+            done = [pair for pair in self._watched if pair[0].done]
+            if done:
+                self._watched = [pair for pair in self._watched if not pair[0].done]
+                for call, then in done:
+                    if call.error is None:
+                        then()
+
+    # --- events
+
+    def _received(self, end: End, payload: Any) -> None:
+        if not self.alive:
+            return
+        if end is self.control:
+            self._told(decode_control(payload))
+        else:
+            server = int(str(end.peer).removeprefix("server"))
+            if self._ends.get(server) is end:
+                self._perform(self.core.received(server, payload, self.network.now))
+        self._go_on()
+
+    def _closed(self, end: End) -> None:
+        if not self.alive:
+            return
+        if end is self.control:
+            self.link_lost()
+        else:
+            self._lose(int(str(end.peer).removeprefix("server")), end)
+        self._go_on()
+
+    def _lose(self, server: int, end: End) -> None:
+        if self._ends.get(server) is end:
+            self._perform(self.core.lost(server, "cut", self.network.now))
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SendTo):
+                self._send(effect.server, effect.frames)
+            elif isinstance(effect, Connect):
+                old = self._ends.get(effect.server)
+                if old is not None:
+                    old.close()
+                name = server_name(effect.server)
+                self._ends[effect.server] = self.network.connect(self.name, name)
+            elif isinstance(effect, Disconnect):
+                self._ends.pop(effect.server).close()
+        lanes = self.core.lanes.values()
+        flying = max((len(lane.flying) for lane in lanes), default=0)
+        self.history.counts["most in flight"] = max(self.history.counts["most in flight"], flying)
+        self._set_timer()
+
+    def _send(self, server: int, frames: list[Any]) -> None:
+        end = self._ends[server]
+        end.send(frames)
+        rate = 0.0 if self.quiet else self.plan.cut
+        if not self.network.chance(rate):
+            return
+        if self.network.random.random() < _FALSE_ALARMS:
+            self.history.counts["false alarms"] += 1
+            alarm = self.network.now + self.network.delay()
+            self.network.call_at(alarm, lambda: self._closed(end), self.name)
+        else:
+            self.history.counts["cuts"] += 1
+            self.network.cut(end)
+
+    def _set_timer(self) -> None:
+        deadline = self.core.deadline()
+        if deadline is not None:
+            # What is due while its lane is down waits for the lane, and says that it is due.
+            deadline = max(deadline, self.network.now + 0.001)
+            if self._timer is None or deadline < self._timer:
+                self._timer = deadline
+                self.network.call_at(deadline, lambda: self._tick(deadline), self.name)
+
+    def _tick(self, due: float) -> None:
+        if self._timer == due:
+            self._timer = None
+        if self.alive:
+            self._perform(self.core.tick(self.network.now))
+            self._go_on()

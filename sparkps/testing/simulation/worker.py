@@ -1,0 +1,296 @@
+"""A task that holds a rank: the part of :mod:`sparkps.client.training` and :mod:`..worker` that
+waits, told as a story; and what its steps do.
+
+It uses the shipped mailbox, seat, table handles, vocabularies and keysets. What it says to the
+coordinator, and when, follows :class:`sparkps.client.worker.Worker` line by line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from sparkps.client.access import Pending
+from sparkps.client.mailbox import Mailbox
+from sparkps.client.seat import Seat
+from sparkps.client.worker import REPORT
+from sparkps.consistency.policy import may_go, must_reach
+from sparkps.errors import CoordinatorLost, PSError, TokenLost
+from sparkps.net.loopback import Network
+from sparkps.spec import SessionSpec, TableInfo, parse_consistency
+from sparkps.store import functions
+from sparkps.testing.simulation.history import History
+from sparkps.testing.simulation.plan import FEATURES, Change, Plan, Write
+from sparkps.testing.simulation.process import Process, SmallTable, Story, T
+from sparkps.testing.simulation.reference import gradients
+from sparkps.wire.messages import (
+    Begin,
+    Failed,
+    Finish,
+    Granted,
+    Message,
+    Ready,
+    RegisterRank,
+    Tick,
+)
+
+#: Markers that one read asks for.
+_SAMPLE: Final = 10
+
+
+class _NotYet(Exception):
+    """What a mailbox is asked for has not come."""
+
+
+class PatientMailbox(Mailbox):
+    """A mailbox that says so when it would wait."""
+
+    def _wait(self, get: Callable[[], T | None], timeout: float | None, what: str) -> T:
+        found = get()
+        if found is None:
+            self.check()
+            raise _NotYet
+        return found
+
+
+class Hands:
+    """What a seat does to the tables: reads that are checked, and the writes of the plan."""
+
+    def __init__(self, process: Process, tables: dict[str, TableInfo], seat: Seat) -> None:
+        self.process, self.seat = process, seat
+        self.counts = SmallTable(process, tables["counts"], seat)
+        self.words = self.counts.vocabulary()
+        info = tables.get("weights")
+        self.weights = None if info is None else SmallTable(process, info, seat)
+
+    def read(self, who: str, keys: list[int], clock: int | None) -> Story[None]:
+        """Read markers, and check what they show."""
+        history = self.process.history
+        floor = history.floor(keys)
+        asked = np.array(keys, np.int64)
+        if self.process.network.random.random() < 0.5:
+            pending = self.counts.pull(asked, wait=False)
+        else:
+            pending = self.words.pull(self.words.add(asked), wait=False)
+        yield from self.process.until(pending.done)
+        values = pending.wait().tolist()
+        history.note("{} reads {} at {}: {}", who, keys, clock, values)
+        history.read(who, keys, values, floor, clock)
+
+    def write(self, write: Write) -> None:
+        """Push to ``counts``."""
+        keys, values = np.array(write.keys, np.int64), np.array(write.values, np.int64)
+        self.process.history.note("{} pushes {}", self.process.name, write)
+        if write.way == "plain":
+            pending = self.counts.push(keys, values, wait=False)
+        elif write.way == "vocabulary":
+            pending = self.words.push(self.words.add(keys), values, wait=False)
+        else:
+            pending = self.counts.keyset(keys).push(values, wait=False)
+        self._watch(pending, write)
+
+    def _watch(self, pending: Pending | None, write: Write) -> None:
+        if pending is not None:
+            history = self.process.history
+            self.process.watch(pending._call, lambda: history.acknowledged(write))
+
+    def change(self, change: Change, pulled: Any) -> None:
+        """Write to ``weights``."""
+        if self.weights is None:
+            return
+        keys = np.array(change.keys, np.int64)
+        if change.kind == "scale":
+            self.weights.apply(functions.scale(change.numbers[0]))
+        elif change.kind == "assign":
+            self.weights.assign(keys, np.array(change.numbers, np.float32), wait=False)
+        else:
+            self.weights.push(keys, gradients(change, pulled), wait=False)
+
+    def pull_weights(self) -> Story[Any]:
+        """All features."""
+        if self.weights is None:
+            return None
+        pending = self.weights.pull(np.arange(FEATURES, dtype=np.int64), wait=False)
+        yield from self.process.until(pending.done)
+        return pending.wait()
+
+    def room(self) -> Story[None]:
+        """Wait until no request waits for room."""
+        yield from self.process.until(lambda: not self.process.core.backlog)
+
+    def settle(self) -> Story[None]:
+        """Wait until all writes are acknowledged; raise the error of one that is not."""
+        seat = self.seat
+        yield from self.process.until(lambda: not seat.outstanding or seat.error is not None)
+        seat.raise_error()
+
+
+class WorkerTask(Process):
+    """A task of a rank."""
+
+    def __init__(
+        self, network: Network, plan: Plan, history: History, name: str, *, rank: int,
+        session: SessionSpec, tables: dict[str, TableInfo],
+    ) -> None:  # fmt: skip
+        self.rank = rank
+        self._session, self._tables = session, tables
+        self._mode, self._staleness = parse_consistency(session.consistency)
+        self._barrier = self._mode == "bsp" or session.barrier_epochs
+        self._mailbox = PatientMailbox(session.id)
+        self._seat: Seat | None = None
+        self._numbers: list[tuple[int, dict[str, Any]]] = []
+        self._reported = 0
+        self._reported_at = 0.0
+        self._stopped = False
+        #: Whether the work of its rank is done, by it or by another.
+        self.done = False
+        super().__init__(network, plan, history, name, "worker")
+
+    def heard(self, message: Message) -> None:
+        """Put it where the story looks."""
+        self._mailbox.put(message)
+
+    def link_lost(self) -> None:
+        """Whoever waits hears of it."""
+        self._mailbox.lost("cut")
+
+    def ended(self, error: PSError | None) -> None:
+        """Tell a failure, as a task does, and leave; the process lives on, with what it has sent."""
+        if error is not None and self._seat is not None and not self._mailbox.over:
+            text = f"{type(error).__name__}: {error}"
+            self.tell(Failed(self._session.id, self.rank, self._seat.token, b"", text, True))
+        self.control.close()
+
+    def mail(self, wait: Callable[..., T], *args: Any) -> Story[T]:
+        """Wait for the coordinator's word."""
+        while True:
+            try:
+                return wait(*args)
+            except _NotYet:
+                yield
+
+    # --- the run
+
+    def story(self) -> Story[None]:
+        """Register, train, finish."""
+        self.tell(RegisterRank(self._session.id, self.rank, self.name, 1, 0))
+        granted = yield from self.mail(self._mailbox.wait_granted)
+        self._take(granted)
+        if not self.done:
+            yield from self.mail(self._mailbox.wait_gang)
+        while not self.done and self._seat is not None:
+            try:
+                yield from self._train(self._seat)
+            except TokenLost:
+                self.history.counts["tokens lost"] += 1
+                granted = yield from self.mail(self._mailbox.take_granted, self._seat.token)
+                self._take(granted)
+
+    def _take(self, granted: Granted) -> None:
+        self.history.note("{} is granted {}", self.name, granted)
+        self._numbers.clear()
+        if granted.finished:
+            self.done = True
+        elif self._seat is None:
+            self._seat = Seat(
+                self._session.id, self.rank, granted.token, bsp=self._mode == "bsp",
+                synchronous=False, staleness=self._staleness if self._mode == "ssp" else None,
+            )  # fmt: skip
+        else:
+            self._seat.renew(granted.token)
+
+    def _train(self, seat: Seat) -> Story[None]:
+        batches = self.plan.batches[self.rank]
+        self.tell(Ready(self._session.id, self.rank, seat.token, batches, batches, 7))
+        begin = yield from self.mail(self._mailbox.wait_begin)
+        hands = Hands(self, self._tables, seat)
+        self._reported, self._stopped = begin.clock, begin.stop
+        seat.clock, seat.slowest = begin.clock, self._mailbox.slowest
+        self.history.begins(self.rank, seat.clock)
+        for epoch in range(0 if begin.stop else begin.epoch, 0 if begin.stop else self.plan.epochs):
+            yield from self._epoch(epoch, begin, hands)
+            if self._stopped:
+                break
+        yield from hands.settle()
+        if self._numbers or seat.acknowledged > self._reported:
+            self._report(seat, seat.acknowledged, waiting=False)
+        self.tell(Finish(self._session.id, self.rank, seat.token))
+        self.done = True
+
+    def _epoch(self, epoch: int, begin: Begin, hands: Hands) -> Story[None]:
+        seat, every = hands.seat, self._session.clock_every
+        end = (epoch + 1) * begin.clocks
+        first = seat.clock - epoch * begin.clocks if every == "batch" else 0
+        last = self.plan.batches[self.rank] - 1
+        for number in range(first, last + 1):
+            yield from self._step(hands, epoch, number)
+            if every == "batch" and number < last:
+                yield from self._end_clock(hands, {"ticks": 1}, seat.clock + 1)
+        numbers = {"ticks": 1} if first <= last else {}
+        yield from self._end_clock(hands, numbers, end, barrier=self._barrier)
+
+    def _step(self, hands: Hands, epoch: int, batch: int) -> Story[None]:
+        random = self.network.random
+        step = self.plan.steps[self.rank, epoch, batch]
+        clock = hands.seat.clock
+        known = [m for w in self.history.writes if w.clock <= clock + 1 for m in w.markers]
+        sample = random.sample(known, min(_SAMPLE, len(known)))
+        yield from hands.read(f"rank {self.rank}", sample, clock)
+        pulled = yield from hands.pull_weights()
+        yield from self.rest(self.plan.pace[self.rank] * random.random())
+        for write in step.counts:
+            hands.write(write)
+            yield from hands.room()
+        for change in step.weights:
+            hands.change(change, pulled)
+            yield from hands.room()
+
+    # --- the end of a clock
+
+    def _end_clock(
+        self, hands: Hands, numbers: dict[str, Any], after: int, *, barrier: bool = False
+    ) -> Story[None]:
+        seat, mailbox = hands.seat, self._mailbox
+        if numbers:
+            self._numbers.append((seat.clock, numbers))
+        mailbox.check()
+        if self._mode == "bsp" or barrier:
+            yield from hands.settle()
+            self._report(seat, after, waiting=True)
+            released = yield from self.mail(mailbox.wait_released, after)
+            self.history.released(self.rank, released)
+            self._stopped = released.stop
+            seat.clock = max(after, released.clock)
+        else:
+            seat.raise_error()
+            seat.clock = after
+            self._report_if_due(seat)
+            if not may_go(self._mode, self._staleness, after, mailbox.slowest):
+                self.history.counts["held back"] += 1
+                yield from hands.settle()
+                self._report(seat, after, waiting=True)
+                needed = must_reach(self._mode, self._staleness, after)
+                yield from self.mail(mailbox.wait_slowest, needed)
+            seat.slowest = mailbox.slowest
+        if seat.clock < self.plan.clocks.total:
+            self.history.begins(self.rank, seat.clock)
+
+    def _report_if_due(self, seat: Seat) -> None:
+        acknowledged = seat.acknowledged
+        due = self.network.now >= self._reported_at + REPORT
+        if acknowledged > self._reported and (self._reported <= self._mailbox.slowest or due):
+            self._report(seat, acknowledged, waiting=False)
+
+    def _report(self, seat: Seat, clock: int, *, waiting: bool) -> None:
+        numbers = [pair for pair in self._numbers if pair[0] < clock]
+        self._numbers = self._numbers[len(numbers) :]
+        self.history.reports(self.rank, clock)
+        self.tell(Tick(self._session.id, seat.rank, seat.token, clock, numbers, waiting))
+        self._reported, self._reported_at = max(self._reported, clock), self.network.now
+
+    @property
+    def lost_its_link(self) -> bool:
+        """Whether it ended because the coordinator could not be heard."""
+        return isinstance(self.error, CoordinatorLost)
