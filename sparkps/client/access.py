@@ -1,7 +1,7 @@
-"""One table as a handle sees it: its sizes, its client, in whose name it acts, and the two ways to its rows.
+"""One table as a handle sees it: its sizes, its client, in whose name it acts, its rows.
 
-Shared by :class:`~.table.Table`, :class:`~.vocabulary.Vocabulary` and :class:`~.keyset.Keyset`, which differ in
-how they name rows. Their rows come here in grouped order (:mod:`.split`).
+Shared by :class:`~.table.Table`, :class:`~.vocabulary.Vocabulary` and :class:`~.keyset.Keyset`,
+which differ in how they name rows. Their rows come here in grouped order (:mod:`.split`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Pending:
 
     __slots__ = ("_call", "_client", "_finish")
 
-    def __init__(self, client: Client, call: Call, finish: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, client: Client, call: Call, finish: Callable[[Any], Any] | None = None
+    ) -> None:
         self._client, self._call, self._finish = client, call, finish
 
     def done(self) -> bool:
@@ -105,7 +107,8 @@ class Access:
         if self.bound is not None:
             return self.bound
         if current.active:
-            entry = current.entry()
+            # A driver's process may run workers too, in tests; its other threads are the driver's.
+            entry = current.entry(alone=self._client.role != "driver")
             if entry is not None:
                 return entry[0]
         return self.client.seat()
@@ -121,7 +124,8 @@ class Access:
         seat = self.seat()
         if seat.denied:
             raise NotInRun(
-                table=self.name, what=what if seat.session == NO_SESSION else f"{what} {seat.denied}"
+                table=self.name,
+                what=what if seat.session == NO_SESSION else f"{what} {seat.denied}",
             )
         return seat
 
@@ -155,16 +159,25 @@ class Access:
         return call.result()
 
     def push(
-        self, seat: Seat, view: int, cuts: Cuts, naming: Naming, values: Sequence[Array], *,
-        kind: int = PUSH, wait: bool | None = None,
+        self,
+        seat: Seat,
+        view: int,
+        cuts: Cuts,
+        naming: Naming,
+        values: Sequence[Array],
+        *,
+        kind: int = PUSH,
+        wait: bool | None = None,
     ) -> Pending | None:
-        """Send a write, and wait for its acknowledgement if the seat is synchronous (or ``wait`` says so)."""
+        """Send a write; wait for its acknowledgement if the seat is synchronous or ``wait``."""
         table = self.info.id
         call = WriteCall(seat, seat.chain(table, self.spec.partitions), self.name)
         client = self.client
         waits = seat.synchronous if wait is None else wait
         client.write(
-            call, lambda: push_requests(call, seat, table, view, cuts, naming, values, kind), wait=waits
+            call,
+            lambda: push_requests(call, seat, table, view, cuts, naming, values, kind),
+            wait=waits,
         )
         pending = Pending(client, call)
         if waits or call.error is not None:
@@ -183,7 +196,10 @@ class Access:
 
 
 def cached_pull(
-    seat: Seat, cache: RowCache, slots: Array, pull: Callable[[Array], Pending],
+    seat: Seat,
+    cache: RowCache,
+    slots: Array,
+    pull: Callable[[Array], Pending],
     slots_after: Callable[[Array], Array],
 ) -> Pending | Array:
     """Pull what the cache has not fresh enough.

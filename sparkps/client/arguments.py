@@ -1,9 +1,9 @@
 """Keys and values as a caller gives them, made into what the wire takes, or refused.
 
-Rules (DESIGN §4): keys are integers, int64 on the wire; floats and unsigned numbers from 2**63 are refused, since
-a cast would change them silently. A dense table has the keys ``0..dim-1``. Values are cast to the table's dtype,
-but never a float to an integer. NaN and infinity are refused unless the table allows them. Whatever numpy
-understands is welcome: lists, pandas and Arrow columns.
+Rules (DESIGN §4): keys are integers, int64 on the wire; floats and unsigned numbers from 2**63 are
+refused, since a cast would change them silently. A dense table has the keys ``0..dim-1``. Values
+are cast to the table's dtype, but never a float to an integer. NaN and infinity are refused unless
+the table allows them. Whatever numpy understands is welcome: lists, pandas and Arrow columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ def as_keys(keys: Any, table: str) -> Array:
     InvalidKey
         An unsigned number from 2**63.
     """
-    if type(keys) is np.ndarray and keys.dtype is INT64 and keys.ndim == 1 and keys.flags.c_contiguous:
+    if (
+        type(keys) is np.ndarray
+        and keys.dtype is INT64
+        and keys.ndim == 1
+        and keys.flags.c_contiguous
+    ):
         return keys
     array = np.asarray(keys)
     if array.ndim != 1:
@@ -45,7 +50,9 @@ def as_keys(keys: Any, table: str) -> Array:
     if array.size == 0 and not isinstance(keys, np.ndarray):
         return np.empty(0, INT64)  # numpy makes an empty list a float array
     if array.dtype.kind not in "iu":
-        raise WrongType(what=f"keys of table {table!r}", got=f"{array.dtype}", expected="an integer dtype")
+        raise WrongType(
+            what=f"keys of table {table!r}", got=f"{array.dtype}", expected="an integer dtype"
+        )
     _refuse_large(array, table)
     return np.ascontiguousarray(array, dtype=INT64)
 
@@ -57,8 +64,12 @@ def _refuse_large(array: Array, table: str) -> None:
         if large.any():
             index = int(large.argmax())
             raise InvalidKey(
-                table=table, key=int(array.flat[index]), index=index, reason="is 2**63 or more; int64 ends there",
-                name="keys", value=int(array.flat[index]),
+                table=table,
+                key=int(array.flat[index]),
+                index=index,
+                reason="is 2**63 or more; int64 ends there",
+                name="keys",
+                value=int(array.flat[index]),
             )
 
 
@@ -72,13 +83,17 @@ def refuse_keys(keys: Array, spec: TableSpec) -> InvalidKey | None:
     index = int(bad.argmax())
     key = int(keys[index])
     return InvalidKey(
-        table=spec.name, key=key, index=index, name="keys", value=key,
+        table=spec.name,
+        key=key,
+        index=index,
+        name="keys",
+        value=key,
         reason=f"is outside 0..{spec.dim - 1}; a table with dim= has no other keys",
     )
 
 
 def as_ordinals(ordinals: Any, size: int, table: str) -> Array:
-    """Return ordinals as a C-contiguous int32 array of one dimension; the caller's own if it is one.
+    """Return ordinals as a C-contiguous int32 array, the caller's own if it is one.
 
     Their range is checked only where a cast would hide it; see :func:`refuse_ordinals`.
     """
@@ -94,7 +109,8 @@ def as_ordinals(ordinals: Any, size: int, table: str) -> Array:
         return np.empty(0, INT32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise WrongType(
-            what=f"ordinals of table {table!r}", got=f"{array.dtype} of shape {array.shape}",
+            what=f"ordinals of table {table!r}",
+            got=f"{array.dtype} of shape {array.shape}",
             expected="an int32 array of one dimension, as vocabulary.add() returns",
         )
     if array.dtype != INT32:
@@ -107,7 +123,8 @@ def as_ordinals(ordinals: Any, size: int, table: str) -> Array:
 def _bad_ordinal(array: Array, size: int, table: str) -> InvalidArgument:
     index = int(((array < 0) | (array >= size)).argmax())
     return InvalidArgument(
-        name=f"ordinals[{index}]", value=int(array[index]),
+        name=f"ordinals[{index}]",
+        value=int(array[index]),
         reason=f"the vocabulary of table {table!r} has {size} keys; add() gives a key its ordinal",
     )
 
@@ -140,8 +157,9 @@ def as_values(values: Any, rows: int, spec: TableSpec) -> Array:
         array = np.full(shape, array)
     elif array.shape != shape:
         raise InvalidArgument(
-            name="values", value=f"of shape {array.shape}",
-            reason=f"table {spec.name!r} takes shape {shape} for {rows} keys, or one number for all",
+            name="values",
+            value=f"of shape {array.shape}",
+            reason=f"table {spec.name!r} takes shape {shape} for {rows} keys, or one number",
         )
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
@@ -154,8 +172,11 @@ def _cast(array: Array, dtype: np.dtype[Any], spec: TableSpec) -> Array:
     kind = array.dtype.kind
     if kind not in "iufb" or (dtype.kind == "i" and kind == "f" and array.size > 0):
         raise WrongType(
-            what=f"values for table {spec.name!r}", got=str(array.dtype),
-            expected="whole numbers (int64 tables count exactly)" if dtype.kind == "i" else "numbers",
+            what=f"values for table {spec.name!r}",
+            got=str(array.dtype),
+            expected="whole numbers (int64 tables count exactly)"
+            if dtype.kind == "i"
+            else "numbers",
         )
     if dtype.kind == "i":
         _refuse_large(array, spec.name)
@@ -164,11 +185,13 @@ def _cast(array: Array, dtype: np.dtype[Any], spec: TableSpec) -> Array:
 
 
 def refuse_nonfinite(values: Array, spec: TableSpec) -> None:
-    """Raise :class:`~sparkps.errors.InvalidArgument` that names the first row with NaN or infinity."""
+    """Raise the error that names the first row with NaN or infinity."""
     bad = any_nonfinite(values)
     if bad >= 0:
         row = bad // spec.width
         raise InvalidArgument(
-            name=f"values[{row}]", value=float(values.flat[bad]),
-            reason=f"table {spec.name!r} takes finite numbers only; make it with allow_nonfinite=True to allow others",
+            name=f"values[{row}]",
+            value=float(values.flat[bad]),
+            reason=f"table {spec.name!r} takes finite numbers only; "
+            "make it with allow_nonfinite=True to allow others",
         )

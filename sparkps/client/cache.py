@@ -1,10 +1,12 @@
 """Rows that a worker of an ssp run has pulled before and may use again; where SSP saves network.
 
-Rules (SEMANTICS §5). A row is stamped with m, the slowest acknowledged clock that this worker knew *when it sent the
-pull*: the copy then holds all updates of clocks below m. It may be used at clock c while ``m >= c - s``, which is
-just what a new pull at c would be sure to see. A cache belongs to one (session, token), so a seat owns it.
+Rules (SEMANTICS §5). A row is stamped with m, the slowest acknowledged clock that this worker knew
+*when it sent the pull*: the copy then holds all updates of clocks below m. It may be used at clock
+c while ``m >= c - s``, which is just what a new pull at c would be sure to see. A cache belongs to
+one (session, token), so a seat owns it.
 
-Its memory is bounded; when it is full nothing is evicted (epochs scan in a cycle) and the rest is pulled each time.
+Its memory is bounded; when it is full nothing is evicted (epochs scan in a cycle) and the rest is
+pulled each time.
 """
 
 from __future__ import annotations

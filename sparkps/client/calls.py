@@ -1,8 +1,8 @@
 """Requests under way, and what becomes of their replies.
 
-A *call* is what a caller waits for; a *request* is one message of it to one server. A call takes the replies of its
-requests in any order and is done when it has had them all, or failed. Whether a request is sent, held back or
-sent again is the core's business; here is only what its reply means.
+A *call* is what a caller waits for; a *request* is one message of it to one server. A call takes
+the replies of its requests in any order and is done when it has had them all, or failed. Whether a
+request is sent, held back or sent again is the core's business; here is only what its reply means.
 """
 
 from __future__ import annotations
@@ -39,14 +39,22 @@ class Request:
     number : int
         Its place in the order of this client's requests, whatever is sent again.
     plain : callable or None
-        Gives the buffers that name the same rows by their keys, for when the server does not know ``ref``.
+        Gives the buffers that name the same rows by their keys, for when the server does not know
+        ``ref``.
     """
 
     __slots__ = ("begin", "buffers", "call", "cost", "end", "message", "number", "plain", "server")
 
     def __init__(
-        self, call: Call, server: int, message: Message, buffers: Sequence[Buffer], cost: int, begin: int = 0,
-        end: int = 0, plain: Callable[[], Sequence[Buffer]] | None = None,
+        self,
+        call: Call,
+        server: int,
+        message: Message,
+        buffers: Sequence[Buffer],
+        cost: int,
+        begin: int = 0,
+        end: int = 0,
+        plain: Callable[[], Sequence[Buffer]] | None = None,
     ) -> None:
         self.call, self.server, self.buffers = call, server, buffers
         self.message: Any = message
@@ -72,7 +80,8 @@ class Call:
     #: The call in a word, for errors.
     verb = "call"
 
-    #: Whether its requests change something, so that they must not be forgotten before they are acknowledged.
+    #: Whether its requests change something, so that they must not be forgotten before they are
+    #: acknowledged.
     write = False
 
     def __init__(self, what: str = "") -> None:
@@ -98,7 +107,7 @@ class Call:
         """A request is answered, or given up."""
 
     def give_up(self, request: Request, slices: Mask, others: Sequence[Request]) -> list[Request]:
-        """A request was refused, or some of its slices; return which of the others had to be changed."""
+        """Some slices of a request were refused; return which others had to be changed."""
         return []
 
     def restart(self, request: Request) -> None:
@@ -123,7 +132,9 @@ class Call:
 
 def unexpected(message: object, wanted: str) -> MalformedRequest:
     """The error of a reply of the wrong type."""
-    return MalformedRequest(reason=f"a server answered {type(message).__name__} where {wanted} was due")
+    return MalformedRequest(
+        reason=f"a server answered {type(message).__name__} where {wanted} was due"
+    )
 
 
 class PullCall(Call):

@@ -1,36 +1,45 @@
-"""The client's core: which request is in flight to which server, and what to do when something goes wrong.
+"""The client's core: which request is in flight to which server, and what to do if it goes wrong.
 
-Pure: events and the time go in, effects come out; no socket, no thread, no clock. It knows nothing of keys and rows
-(:mod:`.split`), and of replies only what the protocol needs (:mod:`.calls` has the rest).
+Pure: events and the time go in, effects come out; no socket, no thread, no clock. It knows nothing
+of keys and rows (:mod:`.split`), and of replies only what the protocol needs (:mod:`.calls` has
+the rest).
 
 Rules (SEMANTICS §2, §3):
 
-* One connection per server at a time, a *lane*. Requests go out in the order in which they were made, matched to
-  their replies by an id that is new for each sending, so that a late reply to an older sending is nobody's.
+* One connection per server at a time, a *lane*. Requests go out in the order in which they were
+  made, matched to their replies by an id that is new for each sending, so that a late reply to an
+  older sending is nobody's.
 * The first message is Hello; requests follow without waiting for Welcome.
-* A write stays known until it is acknowledged. When a connection is lost, a new one is opened, and everything
-  unanswered is sent again in the old order before anything new. A write that was applied comes back as a duplicate.
-* A gap says that a server lacks something older: all unacknowledged writes to it are sent again, oldest first. A gap
-  of the oldest means that the server has forgotten what it acknowledged, which nothing can mend.
-* A refused write is given up: what was chained to it is chained to what came before it, and sent again.
-* A server that does not know a vocabulary or keyset gets the same request with the keys in place of the reference.
+* A write stays known until it is acknowledged. When a connection is lost, a new one is opened, and
+  everything unanswered is sent again in the old order before anything new. A write that was
+  applied comes back as a duplicate.
+* A gap says that a server lacks something older: all unacknowledged writes to it are sent again,
+  oldest first. A gap of the oldest means that the server has forgotten what it acknowledged, which
+  nothing can mend.
+* A refused write is given up: what was chained to it is chained to what came before it, and sent
+  again.
+* A server that does not know a vocabulary or keyset gets the same request with the keys in place
+  of the reference.
 * What a server does not serve (it is behind in views, or we are) is asked again a little later.
-* Bytes in flight to a server are bounded (requests and the replies that they will bring); beyond, requests wait here.
-* No progress on a lane for ``timeout`` seconds fails its calls and names the server. A server that the coordinator
-  calls lost fails them at once, and every later call that needs it or a table that was on it.
+* Bytes in flight to a server are bounded (requests and the replies that they will bring); beyond,
+  requests wait here.
+* No progress on a lane for ``timeout`` seconds fails its calls and names the server. A server that
+  the coordinator calls lost fails them at once, and every later call that needs it or a table that
+  was on it.
 
-Not here yet: re-cutting the slices of an unacknowledged write when a partition moves to another server.
+Not here yet: re-cutting the slices of an unacknowledged write when a partition moves to another
+server.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from sparkps.client.calls import Mask, Request, unexpected
+from sparkps.client.lane import Lane
 from sparkps.errors import (
     MalformedRequest,
     PSError,
@@ -60,57 +69,15 @@ from sparkps.wire.messages import (
     Welcome,
 )
 
-#: Seconds before the first new connection after a lost one, and at most; it doubles in between. A local server that
-#: lives accepts at once, one that died is known to the coordinator within milliseconds.
+#: Seconds before the first new connection after a lost one, and at most; it doubles in between. A
+#: local server that lives accepts at once, one that died is known to the coordinator within
+#: milliseconds.
 RETRY: Final = (0.02, 1.0)
 #: Seconds before a server is asked again for what it does not serve.
 AGAIN: Final = 0.05
-#: Seconds in which the coordinator tells why a server that cannot be reached is in no view any more.
+#: Seconds in which the coordinator tells why a server that cannot be reached is in no view any
+#: more.
 NEWS: Final = 2.0
-
-
-class Lane:
-    """What is on its way to one server.
-
-    Attributes
-    ----------
-    flying : dict
-        Unanswered requests by id, in the order of sending.
-    queue : deque
-        Requests that wait for room.
-    size : int
-        Bytes in flight.
-    progress : float
-        When something last came, or the first request of an idle lane was made.
-    up : bool
-        Whether there is a connection.
-    retry_at : float or None
-        When to connect again.
-    again : list
-        Requests to be sent again, at ``again_at``, because the server did not serve them.
-    """
-
-    __slots__ = ("again", "again_at", "failures", "flying", "progress", "queue", "retry_at", "server", "size", "up")
-
-    def __init__(self, server: int) -> None:
-        self.server = server
-        self.flying: dict[int, Request] = {}
-        self.queue: deque[Request] = deque()
-        self.again: list[Request] = []
-        self.again_at: float | None = None
-        self.size = 0
-        self.progress = 0.0
-        self.up = False
-        self.retry_at: float | None = None
-        self.failures = 0
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.flying or self.queue or self.again)
-
-    def requests(self) -> list[Request]:
-        """All unanswered requests, oldest first."""
-        return sorted([*self.again, *self.flying.values(), *self.queue], key=_number)
 
 
 class ClientCore:
@@ -126,7 +93,9 @@ class ClientCore:
         Seconds without progress after which a call fails.
     """
 
-    def __init__(self, client: bytes = b"", *, window: int = 32 * 2**20, timeout: float = 60.0) -> None:
+    def __init__(
+        self, client: bytes = b"", *, window: int = 32 * 2**20, timeout: float = 60.0
+    ) -> None:
         self.client = client
         self.window = window
         self.timeout = timeout
@@ -170,7 +139,7 @@ class ClientCore:
         return effects
 
     def check(self, table: int, servers: Iterable[int]) -> None:
-        """Raise :class:`~sparkps.errors.ServerLost` if a table, or a server that holds a part of it, is lost."""
+        """Raise ServerLost if a table, or a server that holds a part of it, is lost."""
         if self.any_lost:
             error = self._lost_tables.get(table)
             if error is None:
@@ -212,7 +181,9 @@ class ClientCore:
                     call.left -= 1
         except (PSError, ValueError, TypeError) as error:
             self._drop(lane, request)
-            call.fail(error if isinstance(error, PSError) else MalformedRequest(reason=f"reply: {error}"))
+            call.fail(
+                error if isinstance(error, PSError) else MalformedRequest(reason=f"reply: {error}")
+            )
         if lane.queue:
             self._pump(lane, effects)
         return effects
@@ -245,8 +216,11 @@ class ClientCore:
     def server_down(self, message: ServerDown) -> list[Effect]:
         """The coordinator says that a server is lost."""
         error = ServerLost(
-            server=message.server, status=message.status, tables=", ".join(message.tables) or "(none)",
-            log=message.log, tail=message.tail,
+            server=message.server,
+            status=message.status,
+            tables=", ".join(message.tables) or "(none)",
+            log=message.log,
+            tail=message.tail,
         )
         self._lost[message.server] = error
         for table in message.ids:
@@ -259,7 +233,9 @@ class ClientCore:
         effects: list[Effect] = []
         for lane in list(self.lanes.values()):
             if lane.retry_at is not None and now >= lane.retry_at:
-                if now >= lane.progress + NEWS and all(s.id != lane.server for s in self.view.servers):
+                if now >= lane.progress + NEWS and all(
+                    s.id != lane.server for s in self.view.servers
+                ):
                     self._shut(lane, self._unexplained(lane.server), effects)
                     continue
                 self._connect(lane, effects)
@@ -271,7 +247,9 @@ class ClientCore:
             if lane.busy and now >= lane.progress + self.timeout:
                 info = self._servers.get(lane.server)
                 error = RequestTimeout(
-                    what="a request", peer=f"server {lane.server}", seconds=self.timeout,
+                    what="a request",
+                    peer=f"server {lane.server}",
+                    seconds=self.timeout,
                     log=info.log if info is not None else "its log",
                 )
                 lane.progress = now
@@ -283,7 +261,11 @@ class ClientCore:
         times = [
             time
             for lane in self.lanes.values()
-            for time in (lane.retry_at, lane.again_at, lane.progress + self.timeout if lane.busy else None)
+            for time in (
+                lane.retry_at,
+                lane.again_at,
+                lane.progress + self.timeout if lane.busy else None,
+            )
             if time is not None
         ]
         return min(times, default=None)
@@ -298,7 +280,9 @@ class ClientCore:
     def _unexplained(self, server: int) -> ServerLost:
         """A server is in no view any more, and nobody told us why."""
         log = self._servers[server].log
-        error = ServerLost(server=server, status="it left", tables="(unknown)", log=log, tail="  (unknown)")
+        error = ServerLost(
+            server=server, status="it left", tables="(unknown)", log=log, tail="  (unknown)"
+        )
         self._lost[server] = error
         return error
 
@@ -362,7 +346,7 @@ class ClientCore:
         request.call.settled()
 
     def _fail(self, lane: Lane, error: PSError, *, reads_only: bool) -> None:
-        """Fail all calls on a lane and forget their requests; or only those of reads, since a write must
+        """Fail all calls on a lane and forget their requests, or only those of reads: a write must
         be acknowledged before those after it can be."""
         for request in lane.requests():
             request.call.fail(type(error)(**error.fields))
@@ -391,7 +375,8 @@ class ClientCore:
         if type(message) is Refused:
             error = from_wire(message.code, message.fields)
             if request.plain is not None and type(error) is MalformedRequest:
-                # The list here is longer than the server's, which has refused a part of it meanwhile.
+                # The list here is longer than the server's, which has refused a part of it
+                # meanwhile.
                 self._unknown(lane, request, effects)
             else:
                 self._refused(lane, request, error, None, effects)
@@ -407,7 +392,12 @@ class ClientCore:
             request.call.left = max(0, request.call.left - 1)
 
     def _accepted(
-        self, lane: Lane, request: Request, message: Any, buffers: Sequence[Buffer], now: float,
+        self,
+        lane: Lane,
+        request: Request,
+        message: Any,
+        buffers: Sequence[Buffer],
+        now: float,
         effects: list[Effect],
     ) -> bool:
         """Whether every slice of a write is in the server's ledger; if not, see to it."""
@@ -427,7 +417,8 @@ class ClientCore:
         elif (statuses == LATE).any():
             message = request.message
             error = SessionEnded(
-                session=f"{message.session:#x}", reason=f"a write of clock {message.clock} came after its seal"
+                session=f"{message.session:#x}",
+                reason=f"a write of clock {message.clock} came after its seal",
             )
             self._refused(lane, request, error, statuses == LATE, effects)
         elif (statuses == NOT_MINE).any():
@@ -461,7 +452,9 @@ class ClientCore:
             return
         request.buffers, request.plain = request.plain(), None
         request.message.mode, request.message.ref = PLAIN, b""
-        again = [r for r in lane.flying.values() if r.call.write] if request.call.write else [request]
+        again = (
+            [r for r in lane.flying.values() if r.call.write] if request.call.write else [request]
+        )
         self._resend(lane, effects, again)
 
     def _later(self, lane: Lane, request: Request, now: float) -> None:

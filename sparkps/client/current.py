@@ -1,7 +1,7 @@
 """Which seat the handles of this thread act for: a worker's, while it trains.
 
-A handle in a closure does not know its worker. The thread that trains says so here; another thread of the same
-process finds it too, as long as it is the only one (a step may use a thread pool).
+A handle in a closure does not know its worker. The thread that trains says so here; another thread
+of the same process finds it too, as long as it is the only one (a step may use a thread pool).
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def leave(seat: Seat) -> None:
     active[:] = [entry for entry in active if entry[0] is not seat]
 
 
-def entry() -> tuple[Seat, Any] | None:
-    """Return this thread's seat and worker; the only ones of the process if the thread has none."""
+def entry(*, alone: bool = True) -> tuple[Seat, Any] | None:
+    """Return this thread's seat and worker; with ``alone``, the only ones of the process if the
+    thread has none."""
     found: tuple[Seat, Any] | None = getattr(_local, "entry", None)
-    if found is None and len(active) == 1:
+    if found is None and alone and len(active) == 1:
         found = active[0]
     return found

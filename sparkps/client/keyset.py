@@ -2,11 +2,13 @@
 
 Rules (SEMANTICS §8):
 
-* A keyset is made on the servers when it is first used; the first pull rides along in the same round trip.
-* Its name is a 128-bit hash of the table and its rows. The rows are in grouped order; a request names them by range,
-  a push by its slices, which are cut the same way each time.
-* A server may not take it (memory is bounded, nothing is evicted) or may lose it. Whatever was under way is then sent
-  again with plain keys, and the keyset goes on by ordinals of its vocabulary, or by plain keys.
+* A keyset is made on the servers when it is first used; the first pull rides along in the same
+  round trip.
+* Its name is a 128-bit hash of the table and its rows. The rows are in grouped order; a request
+  names them by range, a push by its slices, which are cut the same way each time.
+* A server may not take it (memory is bounded, nothing is evicted) or may lose it. Whatever was
+  under way is then sent again with plain keys, and the keyset goes on by ordinals of its
+  vocabulary, or by plain keys.
 * It belongs to a session: used in another one, it is made anew there.
 
 Memory: 4 bytes per row for the order, and the row's key (8 bytes) or ordinal (4).
@@ -36,7 +38,7 @@ Int32s = npt.NDArray[np.int32]
 
 
 class Keyset:
-    """Rows of a table that are pulled and pushed many times.
+    """Rows of a table that are pulled and pushed many times; used by one thread at a time.
 
     Parameters
     ----------
@@ -118,7 +120,7 @@ class Keyset:
         return out
 
     def push(self, values: Any, *, wait: bool | None = None) -> Pending | None:
-        """Send one gradient per row, in the order of the keys or ordinals that the keyset was made of.
+        """Send one gradient per row, in the order of the keys or ordinals given.
 
         Takes, returns and raises what :meth:`Table.push <sparkps.client.table.Table.push>` does.
         """
@@ -189,8 +191,16 @@ class Keyset:
         requests = []
         for server, parts, begin, end, first in self._cuts:
             message = MakeKeyset(
-                0, access.info.id, seat.session, seat.rank, seat.token, routes.view, self._ref,
-                begin - first, ends[server] - first, vocabulary,
+                0,
+                access.info.id,
+                seat.session,
+                seat.rank,
+                seat.token,
+                routes.view,
+                self._ref,
+                begin - first,
+                ends[server] - first,
+                vocabulary,
             )
             on_wire = self._kind.on_wire(self._grouped[begin:end])
             requests.append(Request(call, server, message, [parts, on_wire], on_wire.nbytes))
@@ -205,7 +215,8 @@ class Names(Protocol):
     """What the names of a keyset's rows mean: keys, or ordinals of a vocabulary."""
 
     def prepare(self, seat: Seat, routes: Routes) -> bytes | None:
-        """Make the names known to the servers; return their vocabulary (empty for keys), None if they are not."""
+        """Make the names known to the servers; return the name of their list: empty for keys,
+        None if they are not known."""
 
     def group(self, names: Array, routes: Routes) -> tuple[Int32s, Array, Array]:
         """Order, names and counts in grouped order."""

@@ -1,6 +1,7 @@
 """What the coordinator says to one worker, kept until the worker asks for it.
 
-Messages come in the thread of the link, the worker waits in its own. Not here: what a worker does with them.
+Messages come in the thread of the link, the worker waits in its own. Not here: what a worker does
+with them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,12 @@ class Mailbox:
             return
         with self._condition:
             if isinstance(message, Granted):
-                self._granted, self._begin, self._released, self._token_gone = message, None, None, None
+                self._granted, self._begin, self._released, self._token_gone = (
+                    message,
+                    None,
+                    None,
+                    None,
+                )
             elif isinstance(message, GangComplete):
                 self._gang = True
             elif isinstance(message, Begin):
@@ -74,7 +80,9 @@ class Mailbox:
     def lost(self, reason: str) -> None:
         """The link is lost."""
         with self._condition:
-            self._error = self._error or CoordinatorLost(status=reason, log="its log", tail="  (not known here)")
+            self._error = self._error or CoordinatorLost(
+                status=reason, log="its log", tail="  (not known here)"
+            )
             self._condition.notify_all()
 
     def check(self) -> None:
@@ -101,14 +109,18 @@ class Mailbox:
             return found
 
     def wait_granted(self) -> Granted:
-        """Wait until this task holds its rank; bounded by the coordinator, which ends the session otherwise."""
+        """Wait until this task holds its rank; the coordinator ends the session otherwise."""
         return self._wait(lambda: self._granted, None, "the rank")
 
     def take_granted(self, before: int) -> Granted:
         """Wait for a token other than ``before``."""
         with self._condition:
             self._token_gone = None
-            if self._granted is not None and self._granted.token == before and not self._granted.finished:
+            if (
+                self._granted is not None
+                and self._granted.token == before
+                and not self._granted.finished
+            ):
                 self._granted = None
         return self.wait_granted()
 
@@ -125,7 +137,9 @@ class Mailbox:
 
         def get() -> Released | None:
             released = self._released
-            if released is not None and (released.clock == clock or (at_least and released.clock > clock)):
+            if released is not None and (
+                released.clock == clock or (at_least and released.clock > clock)
+            ):
                 return released
             return None
 
@@ -139,7 +153,11 @@ class Mailbox:
 
     def wait_slowest(self, clock: int) -> None:
         """Wait until every rank has acknowledged all clocks below ``clock``."""
-        self._wait(lambda: (self.slowest >= clock) or None, None, f"the slowest worker to end clock {clock}")
+        self._wait(
+            lambda: (self.slowest >= clock) or None,
+            None,
+            f"the slowest worker to end clock {clock}",
+        )
 
 
 def ended(message: Ended) -> PSError:

@@ -1,14 +1,17 @@
 """A seat: in whose name requests are made, and how far their writes are acknowledged.
 
-A seat is a (session, rank, token) with its clock. There are three kinds: a worker of a run; the driver, which has
-rank ``size`` inside a run (``on_epoch``) and a session of its own outside; and a reader, which may not write.
+A seat is a (session, rank, token) with its clock. There are three kinds: a worker of a run; the
+driver, which has rank ``size`` inside a run (``on_epoch``) and a session of its own outside; and a
+reader, which may not write.
 
 Rules (SEMANTICS §2, §5):
 
-* The writes of a seat to one table form one chain per partition: each slice carries the position that was sent to
-  that partition before it (``prev``), none for the first. ``seq`` counts the writes to the table within a clock.
+* The writes of a seat to one table form one chain per partition: each slice carries the position
+  that was sent to that partition before it (``prev``), none for the first. ``seq`` counts the
+  writes to the table within a clock.
 * A refused slice is given up for ever: whatever was chained to it is chained to what was before it.
-* The acknowledged clock is the largest a such that every write of the clocks below a is acknowledged.
+* The acknowledged clock is the largest a such that every write of the clocks below a is
+  acknowledged.
 
 Changed only under the client's lock; holds no socket and no time.
 """
@@ -96,13 +99,34 @@ class Seat:
     """
 
     __slots__ = (
-        "_chains", "bsp", "caches", "clock", "denied", "error", "hits", "misses", "outstanding", "rank",
-        "session", "slowest", "staleness", "synchronous", "token",
+        "_chains",
+        "bsp",
+        "caches",
+        "clock",
+        "denied",
+        "error",
+        "hits",
+        "misses",
+        "outstanding",
+        "rank",
+        "session",
+        "slowest",
+        "staleness",
+        "synchronous",
+        "token",
     )
 
     def __init__(
-        self, session: int = NO_SESSION, rank: int = 0, token: int = 0, *, clock: int = 0, bsp: bool = False,
-        synchronous: bool = True, denied: str = "", staleness: int | None = None,
+        self,
+        session: int = NO_SESSION,
+        rank: int = 0,
+        token: int = 0,
+        *,
+        clock: int = 0,
+        bsp: bool = False,
+        synchronous: bool = True,
+        denied: str = "",
+        staleness: int | None = None,
     ) -> None:
         self.session, self.rank, self.token, self.clock = session, rank, token, clock
         self.bsp, self.synchronous, self.denied = bsp, synchronous, denied
@@ -114,7 +138,7 @@ class Seat:
         self._chains: dict[int, Chain] = {}
 
     def __repr__(self) -> str:
-        return f"<Seat session={self.session:#x} rank={self.rank} token={self.token} clock={self.clock}>"
+        return f"<Seat of rank {self.rank}, session {self.session:#x}, clock {self.clock}>"
 
     def chain(self, table: int, partitions: int) -> Chain:
         """Return the chain of a table."""

@@ -1,86 +1,55 @@
-"""The client of a process: its sockets, its link to the coordinator, and who may drive them.
+"""The client of a process: its sockets, and who may drive them.
 
-The core decides (:mod:`.core`), this carries it out. Not here: keys, rows and tables (:mod:`.table`).
+The core decides (:mod:`.core`), this carries it out. Not here: keys, rows and tables
+(:mod:`.table`).
 
 Rules (SEMANTICS §3):
 
-* One client per process and coordinator, used by all threads; in a forked child it counts for nothing.
-* Data sockets are driven, under one lock, by whichever thread waits for a reply; it takes in the replies of the
-  others too. A thread that comes meanwhile wakes the one that waits and takes its turn, and so does one whose reply
-  was taken in by another. While only one thread has ever called, no wake-up is looked for.
-* The coordinator's messages come in the thread of the link, which only notes them; whoever drives next acts on them.
-* A training task has a link of its own to the coordinator, which it lends to the client while it lasts
-  (:meth:`Client.lend`); a client without any makes one when it first needs it.
+* One client per process and coordinator, used by all threads; in a forked child it counts for
+  nothing.
+* Data sockets are driven, under one lock, by whichever thread waits for a reply; it takes in the
+  replies of the others too. A thread that comes meanwhile wakes the one that waits and takes its
+  turn, and so does one whose reply was taken in by another. While only one thread has ever called,
+  no wake-up is looked for.
+* What the coordinator says is only noted when it comes (:mod:`.links`); whoever drives next acts on
+  it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from sparkps.client.calls import Call, Request
 from sparkps.client.core import ClientCore
+from sparkps.client.links import ClientInfo, Links
+from sparkps.client.malloc import keep_freed_memory
 from sparkps.client.seat import Seat
-from sparkps.config import Settings
-from sparkps.errors import ContextStopped, CoordinatorLost, PSError
-from sparkps.net.control import ControlLink
+from sparkps.errors import ContextStopped, CoordinatorLost
 from sparkps.net.rpc import Connection, wait
 from sparkps.net.sockets import new_context
-from sparkps.net.wakeup import Wakeup
 from sparkps.routing.partitioner import Routes
-from sparkps.spec import ServerInfo, SessionSpec, TableInfo, TableSpec, View, parse_consistency
+from sparkps.spec import ServerInfo, SessionSpec, TableInfo, View, parse_consistency
 from sparkps.wire.effects import Connect, Disconnect, Effect, SendTo
 from sparkps.wire.messages import (
-    VERSION,
-    CloseSession,
-    CreateTable,
-    DropTable,
-    FindTable,
-    GetStatus,
     GetView,
-    Join,
-    ListTables,
-    Message,
     NewView,
-    OpenSession,
     ServerDown,
 )
 
-#: Longest wait for one connection, in milliseconds, before the others and the coordinator's messages are looked at.
+__all__ = ["Client", "ClientInfo", "client_for"]
+
+#: Longest wait for one connection, in milliseconds, before the others and the coordinator's
+#: messages are looked at.
 SLICE_MS: Final = 50.0
-
-
-@dataclass(frozen=True)
-class ClientInfo:
-    """How to reach a cluster: what travels in handles and task closures.
-
-    Attributes
-    ----------
-    coordinator
-        Its endpoint.
-    directory
-        Where its sockets are.
-    settings
-        What differs from the defaults, as ``Settings.to_dict().items()``.
-    tcp
-        Use the TCP endpoints of the servers, which take no functions of the user's.
-    """
-
-    coordinator: str
-    directory: str = ""
-    settings: tuple[tuple[str, Any], ...] = ()
-    tcp: bool = False
 
 
 _clients: dict[ClientInfo, Client] = {}
@@ -120,46 +89,28 @@ def client_for(info: ClientInfo, role: str = "reader") -> Client:
         return client
 
 
-class Client:
-    """See the module.
-
-    Attributes
-    ----------
-    info : ClientInfo
-    settings : Settings
-    role : str
-        ``"driver"`` or ``"reader"``.
-    on_message : callable or None
-        Gets what the coordinator says unasked (EpochEnded, Progress, Warned, ServerDown, Ended), in the link's
-        thread; it must not block.
-    """
+class Client(Links):
+    """See the module."""
 
     def __init__(self, info: ClientInfo, role: str = "reader") -> None:
-        self.info, self.role = info, role
-        self.settings = Settings.from_dict(dict(info.settings))
-        self.on_message: Callable[[Message], object] | None = None
-        self.closed = False
+        super().__init__(info, role)
+        keep_freed_memory()
         self.forked = False
         self.core = ClientCore(
             f"{socket.gethostname()}:{os.getpid()}".encode(),
-            window=self.settings.window_bytes, timeout=self.settings.request_timeout,
+            window=self.settings.window_bytes,
+            timeout=self.settings.request_timeout,
         )
         self._context = new_context()
         self._connections: dict[int, Connection] = {}
         self._routes: dict[int, Routes] = {}
-        self._own_link: ControlLink | None = None
-        self._lent: list[ControlLink] = []
-        self._link_lock = threading.Lock()
-        self._inbox: deque[NewView | ServerDown | PSError] = deque()
-        self._lost: CoordinatorLost | None = None
         self._driver: Seat | None = None
         self._reader = Seat(denied="outside ps.run")
         self._run_seats: dict[int, Seat] = {}
         self._seats = threading.local()
-        # The lock of core and sockets; the door before it, which makes its passing fair; and who comes through it.
+        # The lock of core and sockets, and the door before it, which makes its passing fair.
         self._mutex = threading.Lock()
         self._door = threading.Lock()
-        self._wakeup = Wakeup()
         self._thread = 0
         self._many = False
         self._parked: list[Call] = []
@@ -168,125 +119,10 @@ class Client:
     def __repr__(self) -> str:
         return f"<Client {self.role} of {self.info.coordinator}>"
 
-    # --- the coordinator
-
-    def link(self) -> ControlLink:
-        """Return a link to the coordinator; the first call makes it.
-
-        Raises
-        ------
-        CoordinatorLost
-            The coordinator is gone, or was never there.
-        ContextStopped
-            This client is closed.
-        """
-        with self._link_lock:
-            if self.closed:
-                raise ContextStopped(reason="it was closed")
-            if self._lost is not None:
-                raise CoordinatorLost(**self._lost.fields)
-            for link in self._lent:
-                if not link.lost:
-                    return link
-            if self._own_link is None:
-                self._own_link = self._join(self.role)
-            return self._own_link
-
-    def _join(self, role: str) -> ControlLink:
-        join = Join(VERSION, role, socket.gethostname(), os.getpid())
-        link = ControlLink(
-            self.info.coordinator, join, self._told, self._link_lost, timeout=self.settings.request_timeout
-        )
-        self._inbox.append(NewView(link.joined.view))
-        return link
-
-    def lend(self, link: ControlLink) -> None:
-        """Use a worker's link while it lasts; its messages come through :meth:`noted`."""
-        with self._link_lock:
-            self._lent.append(link)
-        self.noted(NewView(link.joined.view))
-
-    def take_back(self, link: ControlLink) -> None:
-        """Stop using a worker's link."""
-        with self._link_lock:
-            if link in self._lent:
-                self._lent.remove(link)
-
-    def noted(self, message: Message) -> None:
-        """Note what the coordinator said about views and servers; from any thread."""
-        if isinstance(message, (NewView, ServerDown)):
-            self._inbox.append(message)
-            self._wakeup.set()
-
-    def _told(self, message: Message) -> None:
-        self.noted(message)
-        if self.on_message is not None:
-            self.on_message(message)
-
-    def _link_lost(self, reason: str) -> None:
-        self._lost = CoordinatorLost(status=reason, log="its log", tail="  (not known here)")
-        self._inbox.append(self._lost)
-        self._wakeup.set()
-
-    def request(self, make: Callable[[int], Message], timeout: float | None = None) -> Any:
-        """Ask the coordinator.
-
-        Parameters
-        ----------
-        make
-            Makes the request of an id.
-        timeout
-            Seconds; by default the setting ``request.timeout``.
-
-        Raises
-        ------
-        PSError
-            What it answers; :class:`~sparkps.errors.CoordinatorLost`; :class:`~sparkps.errors.RequestTimeout`.
-        """
-        return self.link().request(make, timeout or self.settings.request_timeout)
-
-    def create_table(self, spec: TableSpec, replace: bool = False) -> TableInfo:
-        """Create a table; an equal one is returned as it is."""
-        result = self.request(lambda number: CreateTable(number, spec.check(), replace))
-        return msgspec.convert(result, TableInfo)
-
-    def find_table(self, name: str) -> TableInfo:
-        """Find a table by its name; raise :class:`~sparkps.errors.TableNotFound`."""
-        return msgspec.convert(self.request(lambda number: FindTable(number, name)), TableInfo)
-
-    def tables(self) -> list[TableInfo]:
-        """Return all tables."""
-        return msgspec.convert(self.request(ListTables), list[TableInfo])
-
-    def drop_table(self, table: int) -> None:
-        """Drop a table on all servers."""
-        self.request(lambda number: DropTable(number, table))
-
-    def status(self) -> dict[str, Any]:
-        """Return what the coordinator knows of servers, tables and sessions."""
-        result: dict[str, Any] = self.request(GetStatus)
-        return result
-
-    def open_session(self, spec: SessionSpec) -> tuple[int, int]:
-        """Open a session; return its id and the token of the driver's rank in it."""
-        named = spec if spec.id else msgspec.structs.replace(spec, id=secrets.randbits(62) | 1)
-        session, token = self.request(lambda number: OpenSession(number, named))
-        return session, token
-
-    def close_session(
-        self, session: int, code: str = "", fields: dict[str, Any] | None = None
-    ) -> dict[str, Any] | None:
-        """Close a session on all servers; return the kept error of a worker, if there is one."""
-        self._run_seats.pop(session, None)
-        result: dict[str, Any] | None = self.request(
-            lambda number: CloseSession(number, session, code, fields or {})
-        )
-        return result
-
     # --- in whose name
 
     def seat(self) -> Seat:
-        """Return the seat of this thread outside a worker: the run's driver, the driver, or a reader."""
+        """Return this thread's seat outside a worker: the driver's or a reader's."""
         if self._run_seats:
             seat: Seat | None = getattr(self._seats, "seat", None)
             if seat is not None:
@@ -302,7 +138,7 @@ class Client:
 
     @contextmanager
     def in_run(self, spec: SessionSpec, token: int, clock: int) -> Iterator[None]:
-        """In this block, this thread's handles act as rank ``size`` of a run: the driver in ``on_epoch``."""
+        """In this block, this thread's handles act as rank ``size`` of a run (``on_epoch``)."""
         seat = self._run_seats.get(spec.id)
         if seat is None:
             bsp = parse_consistency(spec.consistency).mode == "bsp"
@@ -313,6 +149,13 @@ class Client:
             yield
         finally:
             self._seats.seat = None
+
+    def close_session(
+        self, session: int, code: str = "", fields: dict[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Close a session on all servers; return the kept error of a worker, if there is one."""
+        self._run_seats.pop(session, None)
+        return super().close_session(session, code, fields)
 
     # --- calls
 
@@ -326,7 +169,7 @@ class Client:
         """
         core = self.core
         routes = self._routes.get(info.id)
-        if routes is not None and routes.view == core.view.number and not self._inbox:
+        if routes is not None and routes.view == core.view.number and not self.inbox:
             if core.any_lost:
                 core.check(info.id, routes.servers)
             return routes
@@ -335,7 +178,7 @@ class Client:
     def _new_routes(self, info: TableInfo) -> Routes:
         core = self.core
         routes = self._routes.get(info.id)
-        if routes is None or routes.view != core.view.number or self._inbox:
+        if routes is None or routes.view != core.view.number or self.inbox:
             with self._held():
                 self._read_news()
             if not core.view.owners:
@@ -351,7 +194,7 @@ class Client:
         self.link()
         view = msgspec.convert(self.request(lambda number: GetView(number, 1)), View)
         with self._held():
-            self._inbox.append(NewView(view))
+            self.inbox.append(NewView(view))
             self._read_news()
 
     def start(self, call: Call, requests: Sequence[Request]) -> None:
@@ -435,7 +278,7 @@ class Client:
         if not self._mutex.acquire(blocking=False):
             self._many = True
             with self._door:
-                self._wakeup.set()
+                self.wakeup.set()
                 self._mutex.acquire()
         if self.closed or self._lost is not None:
             self._mutex.release()
@@ -459,7 +302,7 @@ class Client:
         """The short way of :meth:`_drive`: one thread, one server, and nothing else happens."""
         received = self.core.received
         connection = self._connections.get(server)
-        while call.left and connection is not None and not self._inbox:
+        while call.left and connection is not None and not self.inbox:
             frames = connection.receive(SLICE_MS)
             if frames is None:
                 return
@@ -469,9 +312,9 @@ class Client:
                 connection = self._connections.get(server)
 
     def _drive(self, call: Call | None) -> None:
-        """Wait for something to come, and act on it. The lock is held, and given away meanwhile if asked for."""
+        """Wait for something to come, and act on it; the lock is given away if asked for."""
         now = time.monotonic()
-        if now >= self._next_step or self._inbox:
+        if now >= self._next_step or self.inbox:
             self._step(now)
             if call is not None and call.done:
                 return
@@ -480,9 +323,9 @@ class Client:
         if self._many or not servers or (call is None and len(servers) > 1):
             connections = {self._connections[server]: server for server in servers}
             # Without connections this waits for the time of the next try, or for news.
-            for connection in wait(list(connections), max(timeout, 1.0), self._wakeup):
+            for connection in wait(list(connections), max(timeout, 1.0), self.wakeup):
                 self._receive(connections[connection], 0)
-            self._wakeup.clear()
+            self.wakeup.clear()
             if self._door.locked() or any(other.done for other in self._parked):
                 self._yield(call)
             return
@@ -497,7 +340,10 @@ class Client:
         frames = connection.receive(timeout_ms)
         while frames is not None:
             self._perform(self.core.received(server, frames, time.monotonic()))
-            if self._connections.get(server) is not connection or not self.core.lanes[server].flying:
+            if (
+                self._connections.get(server) is not connection
+                or not self.core.lanes[server].flying
+            ):
                 return
             frames = connection.receive(0)
         if connection.lost:
@@ -510,11 +356,13 @@ class Client:
         self._read_news()
         self._perform(self.core.tick(now))
         deadline = self.core.deadline()
-        self._next_step = now + SLICE_MS / 1000 if deadline is None else min(deadline, now + SLICE_MS / 1000)
+        self._next_step = (
+            now + SLICE_MS / 1000 if deadline is None else min(deadline, now + SLICE_MS / 1000)
+        )
 
     def _read_news(self) -> None:
-        while self._inbox:
-            news = self._inbox.popleft()
+        while self.inbox:
+            news = self.inbox.popleft()
             if isinstance(news, NewView):
                 self.core.view_changed(news.view)
             elif isinstance(news, ServerDown):
@@ -528,7 +376,8 @@ class Client:
                 try:
                     self._connections[effect.server].send(effect.frames)
                 except Exception as error:
-                    # The connection has just ended, which is heard at the next receive; all is sent again then.
+                    # The connection has just ended, which is heard at the next receive; all is
+                    # sent again then.
                     if getattr(error, "errno", 0) != errno.EAGAIN:
                         raise
             elif type(effect) is Connect:
@@ -550,12 +399,9 @@ class Client:
 
     def close(self) -> None:
         """Close all connections; calls under way fail. Closing twice is no error."""
-        with self._link_lock:
-            link, self._own_link = self._own_link, None
-        if link is not None:
-            link.close()
+        self.leave()
         with self._door:
-            self._wakeup.set()
+            self.wakeup.set()
             self._mutex.acquire()
         if self.closed:
             self._mutex.release()
@@ -567,7 +413,7 @@ class Client:
                 self._disconnect(server)
         finally:
             self._mutex.release()
-        self._wakeup.close()
+        self.wakeup.close()
         self._context.term()
         with _clients_lock:
             for key in [key for key, client in _clients.items() if client is self]:

@@ -1,12 +1,14 @@
 """Rows of a call, cut into messages.
 
 A call's rows are in *grouped order*: by server, then by partition, then as the caller gave them
-(:class:`~sparkps.routing.partitioner.Routes`). Here they are cut into pieces of one server and of a bounded size,
-and made into requests. Pulls may be cut anywhere; pushes between slices only, and the slices themselves depend on
-the table's width alone, never on servers or message sizes: they are the units of exactly-once.
+(:class:`~sparkps.routing.partitioner.Routes`). Here they are cut into pieces of one server and of
+a bounded size, and made into requests. Pulls may be cut anywhere; pushes between slices only, and
+the slices themselves depend on the table's width alone, never on servers or message sizes: they
+are the units of exactly-once.
 
-A :class:`Naming` says how rows are named on the wire: by key, by ordinal of a vocabulary, or by their place in a
-keyset, and gives their keys in case that the server does not know the vocabulary or keyset.
+A :class:`Naming` says how rows are named on the wire: by key, by ordinal of a vocabulary, or by
+their place in a keyset, and gives their keys in case that the server does not know the vocabulary
+or keyset.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from sparkps.wire.messages import KEYSET, PLAIN, PUSH, Pull, Push
 
 Array = npt.NDArray[Any]
 
-#: Parts are sent for all partitions of a server unless fewer than one row in this many partitions is named;
-#: a partition without rows costs 8 bytes, to leave it out 2 µs.
+#: Parts are sent for all partitions of a server unless fewer than one row in this many partitions
+#: is named; a partition without rows costs 8 bytes, to leave it out 2 µs.
 SPARSE = 4
 
 
 class Piece(NamedTuple):
-    """Rows ``begin:end`` of the grouped order, all on one server; the server's own begin at ``first``."""
+    """Rows ``begin:end`` of the grouped order, on one server whose rows begin at ``first``."""
 
     server: int
     parts: Array
@@ -130,14 +132,22 @@ def _parts(template: Array, counts: Array, total: int) -> Array:
     return parts
 
 
-def _plain(head: Array, naming: Naming, begin: int, end: int, rest: Sequence[Buffer] = ()) -> Sequence[Buffer]:
+def _plain(
+    head: Array, naming: Naming, begin: int, end: int, rest: Sequence[Buffer] = ()
+) -> Sequence[Buffer]:
     """The buffers that name rows by their keys."""
     keys = naming.keys(begin, end) if naming.keys is not None else np.empty(0, np.int64)
     return [head, keys, *rest]
 
 
 def pull_requests(
-    call: PullCall, seat: Seat, table: int, view: int, cuts: Sequence[Piece], naming: Naming, row: int
+    call: PullCall,
+    seat: Seat,
+    table: int,
+    view: int,
+    cuts: Sequence[Piece],
+    naming: Naming,
+    row: int,
 ) -> list[Request]:
     """Make the requests of a pull."""
     requests = []
@@ -155,7 +165,9 @@ def pull_requests(
             mine: Any = names if end - begin == len(names) else names[begin:end]  # type: ignore[arg-type,index]
             buffers = (parts, mine)
         plain = None if keys is None else partial(_plain, parts, naming, begin, end)
-        requests.append(Request(call, server, message, buffers, (end - begin) * cost, begin, end, plain))
+        requests.append(
+            Request(call, server, message, buffers, (end - begin) * cost, begin, end, plain)
+        )
     return requests
 
 
@@ -187,10 +199,16 @@ def cut_slices(routes: Routes, counts: Array, total: int, rows_per_slice: int, r
 
 
 def push_requests(
-    call: WriteCall, seat: Seat, table: int, view: int, cuts: Cuts, naming: Naming, values: Sequence[Array],
+    call: WriteCall,
+    seat: Seat,
+    table: int,
+    view: int,
+    cuts: Cuts,
+    naming: Naming,
+    values: Sequence[Array],
     kind: int = PUSH,
 ) -> list[Request]:
-    """Chain the slices of a write and make its requests; under the client's lock, in the order of the calls.
+    """Chain the slices of a write and make its requests; called under the client's lock.
 
     ``values`` is one array, or one per field for a write of whole rows.
     """
@@ -205,7 +223,9 @@ def push_requests(
         )
         mine = slices[low:high]
         rows = [array[begin:end] for array in values]
-        buffers: Sequence[Buffer] = [mine, *rows] if names is None else [mine, names[begin:end], *rows]
+        buffers: Sequence[Buffer] = (
+            [mine, *rows] if names is None else [mine, names[begin:end], *rows]
+        )
         request = Request(call, server, message, buffers, (end - begin) * cost, begin, end)
         if keys is not None:
             request.plain = partial(_push_plain, request, naming)
@@ -227,7 +247,9 @@ def whole_parts(routes: Routes) -> list[tuple[int, Array]]:
     """Each server's partitions, for requests that name whole partitions."""
     return [
         (server, routes.partitions[low:high])
-        for server, low, high in zip(routes.servers, routes.bounds[:-1], routes.bounds[1:], strict=True)
+        for server, low, high in zip(
+            routes.servers, routes.bounds[:-1], routes.bounds[1:], strict=True
+        )
     ]
 
 
@@ -237,4 +259,3 @@ def whole_slices(partitions: Array) -> Array:
     slices[:, 0] = partitions
     slices[:, 1:3] = 0
     return slices
-

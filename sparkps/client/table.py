@@ -1,8 +1,9 @@
 """A table handle: pull, push, assign and the rest, from wherever it is used.
 
-A handle is small, pickles into closures, and acts in the name of whoever uses it (:mod:`.seat`): a worker in a run,
-the driver, or in a task outside a run a reader, which may not write. Pushes of a worker return at once and belong to
-the clock in which they were made; those of the driver return when they are acknowledged.
+A handle is small, pickles into closures, and acts in the name of whoever uses it (:mod:`.seat`): a
+worker in a run, the driver, or in a task outside a run a reader, which may not write. Pushes of a
+worker return at once and belong to the clock in which they were made; those of the driver return
+when they are acknowledged.
 
 Not here: ``to_df`` and ``save``, which need Spark.
 """
@@ -15,13 +16,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparkps.client import whole
 from sparkps.client.access import Access, Pending, cached_pull
 from sparkps.client.arguments import as_keys, as_values, refuse_keys
-from sparkps.client.calls import PullCall, ReduceCall, Request, ScanCall, WriteCall
 from sparkps.client.keyset import Keys, Keyset, done, ready
 from sparkps.client.seat import Seat
 from sparkps.client.shell import Client, ClientInfo, client_for
-from sparkps.client.split import cut_slices, pieces, plain_naming, whole_parts, whole_slices
+from sparkps.client.split import cut_slices, pieces, plain_naming
 from sparkps.client.vocabulary import Vocabulary
 from sparkps.errors import InvalidArgument, WrongType
 from sparkps.kernels.arrays import put, take
@@ -30,11 +31,9 @@ from sparkps.kernels.sums import sum_by_key, unique
 from sparkps.optim.base import from_spec
 from sparkps.routing.partitioner import Routes, dense_bounds
 from sparkps.spec import TableInfo, TableSpec, plain
-from sparkps.store import functions
 from sparkps.store.builtin import Applier, Reducer, combine_tree
 from sparkps.wire import userfn
-from sparkps.wire.effects import Buffer
-from sparkps.wire.messages import APPLY, ASSIGN, CONFIGURE, REDUCE, RESTORE, Function, Pull, Scan
+from sparkps.wire.messages import ASSIGN, PUSH, RESTORE
 
 Array = npt.NDArray[Any]
 
@@ -104,7 +103,8 @@ class Table:
         Returns
         -------
         ndarray, shape (n,) or (n, width)
-            One row per position of ``keys``; an absent key gives what ``init`` says, and creates nothing.
+            One row per position of ``keys``; an absent key gives what ``init`` says, and creates
+            nothing.
 
         Raises
         ------
@@ -148,7 +148,10 @@ class Table:
             return self._access.empty(0)
         kept = cache
         return cached_pull(
-            seat, cache, cache.find(keys), lambda places: self._start_pull(seat, keys[places]),
+            seat,
+            cache,
+            cache.find(keys),
+            lambda places: self._start_pull(seat, keys[places]),
             lambda places: kept.slots(keys[places]),
         )
 
@@ -156,7 +159,9 @@ class Table:
         """Order, keys and counts in grouped order; a key outside a dense table is refused."""
         spec = self.info.spec
         try:
-            found: tuple[Array, Array, Array] = partition_sort(keys, spec.partitions, spec.dim, routes.slot)
+            found: tuple[Array, Array, Array] = partition_sort(
+                keys, spec.partitions, spec.dim, routes.slot
+            )
         except ValueError:
             error = refuse_keys(keys, spec)
             if error is None:
@@ -168,15 +173,19 @@ class Table:
         spec = self.info.spec
         if spec.dim is None:
             raise InvalidArgument(
-                name="keys", value=None, reason=f"table {spec.name!r} is hashed; name the keys, or use collect()"
+                name="keys",
+                value=None,
+                reason=f"table {spec.name!r} is hashed; name the keys, or use collect()",
             )
         if spec.dim <= WHOLE:
             values: Array = self.pull(np.arange(spec.dim, dtype=np.int64))
             return values
-        _, (values,), rows = self._scan((0,), self._access.seat())
+        _, (values,), rows = whole.scan(self._access, (0,), self._access.seat())
         bounds = dense_bounds(spec.partitions, spec.dim)
         if not np.array_equal(np.diff(bounds), rows):
-            raise InvalidArgument(name="keys", value=None, reason="the servers did not send all rows")
+            raise InvalidArgument(
+                name="keys", value=None, reason="the servers did not send all rows"
+            )
         return values
 
     def push(self, keys: Any, values: Any, *, wait: bool | None = None) -> Pending | None:
@@ -189,8 +198,8 @@ class Table:
         values : array, shape (n,) or (n, width), or one number for all
             Cast to the table's dtype, but never a float to an integer.
         wait : bool, optional
-            Wait for the acknowledgement. By default a worker does not, and its errors rise at the handle or the
-            next tick; the driver does.
+            Wait for the acknowledgement. By default a worker does not, and its errors rise at the
+            handle or the next tick; the driver does.
 
         Returns
         -------
@@ -266,11 +275,20 @@ class Table:
         return self._write(seat, routes, counts, grouped, rows, kind=kind, wait=wait)
 
     def _write(
-        self, seat: Seat, routes: Routes, counts: Array, keys: Array, rows: Sequence[Array], *,
-        kind: int = 0, wait: bool | None = None,
+        self,
+        seat: Seat,
+        routes: Routes,
+        counts: Array,
+        keys: Array,
+        rows: Sequence[Array],
+        *,
+        kind: int = PUSH,
+        wait: bool | None = None,
     ) -> Pending | None:
         access = self._access
-        limit = max(1, access.sizes.message // (8 + sum(field.nbytes // len(keys) for field in rows)))
+        limit = max(
+            1, access.sizes.message // (8 + sum(field.nbytes // len(keys) for field in rows))
+        )
         cuts = cut_slices(routes, counts, len(keys), access.sizes.rows_per_slice, limit)
         return access.push(seat, routes.view, cuts, plain_naming(keys), rows, kind=kind, wait=wait)
 
@@ -304,62 +322,7 @@ class Table:
         rows : ndarray of int64, shape (P,)
             Rows of each partition.
         """
-        return self._scan(tuple(fields), self._access.seat())
-
-    def _scan(self, fields: tuple[int, ...], seat: Seat) -> tuple[Array, list[Array], Array]:
-        access = self._access
-        routes = access.routes()
-        if seat.bsp:
-            self._seal(seat, routes)
-        dtypes: list[tuple[np.dtype[Any], int | None]] = [(np.dtype(np.int64), None), *self._dtypes(fields)]
-        call = ScanCall(dtypes, access.name)
-        access.client.run(call, [
-            Request(call, server, Scan(0, self.info.id, routes.view, fields), [partitions], 0)
-            for server, partitions in whole_parts(routes)
-        ])
-        rows = np.zeros(self.spec.partitions, np.int64)
-        at: dict[int, list[list[Array]]] = {}
-        for counts, arrays in call.result():
-            begin = 0
-            for partition, count in counts:
-                rows[partition] += count
-                at.setdefault(partition, []).append([array[begin : begin + count] for array in arrays])
-                begin += count
-        groups = [group for partition in sorted(at) for group in at[partition]]
-        columns = [
-            np.concatenate([np.empty((0,) if width is None else (0, width), dtype), *(g[i] for g in groups)])
-            for i, (dtype, width) in enumerate(dtypes)
-        ]
-        return columns[0], columns[1:], rows
-
-    def _seal(self, seat: Seat, routes: Routes) -> None:
-        """A bsp worker's first request of a clock seals what it names, which a scan does not: name all, read none."""
-        call = PullCall(self._access.empty(0), np.empty(0, np.int32), self.name)
-        nothing = np.empty(0, np.int64)
-        self._access.client.start(call, [
-            Request(
-                call, server,
-                Pull(0, self.info.id, seat.session, seat.rank, seat.token, seat.clock, routes.view),
-                [np.stack((partitions, np.zeros_like(partitions)), axis=1), nothing], 0,
-            )
-            for server, partitions in whole_parts(routes)
-        ])
-
-    def _dtypes(self, fields: Sequence[int]) -> list[tuple[np.dtype[Any], int | None]]:
-        """The dtype and columns of fields."""
-        width = None if self.width == 1 else self.width
-        own = (self.dtype, width)
-        optimizer = self.spec.optimizer
-        kinds = [own]
-        if optimizer is not None and any(fields):
-            kinds += [
-                (np.dtype(np.int64), None) if field.per_row else own
-                for field in from_spec(optimizer, userfn.loads).fields()
-            ]
-        for field in fields:
-            if not 0 <= field < len(kinds):
-                raise InvalidArgument(name="fields", value=field, reason=f"there are {len(kinds)} fields")
-        return [kinds[field] for field in fields]
+        return whole.scan(self._access, tuple(fields), self._access.seat())
 
     def collect(self) -> tuple[Array, Array]:
         """Read the whole table as of now.
@@ -378,16 +341,7 @@ class Table:
 
     def count(self) -> int:
         """Return the number of rows as of now."""
-        access = self._access
-        routes = access.routes()
-        call = ScanCall([], access.name)
-        access.client.run(call, [
-            Request(
-                call, server, Scan(0, self.info.id, routes.view, (), count_only=True), [partitions], 0
-            )
-            for server, partitions in whole_parts(routes)
-        ])
-        return sum(count for counts, _ in call.result() for _, count in counts)
+        return whole.count(self._access)
 
     def drop(self) -> None:
         """Drop the table on all servers; handles of it then raise TableNotFound."""
@@ -412,7 +366,7 @@ class Table:
             )
         from_spec(optimizer, userfn.loads).configured(**numbers)
         values = {name: plain(value) for name, value in numbers.items()}
-        self._change(seat, CONFIGURE, "", values, None)
+        whole.configure(self._access, seat, values)
 
     def reduce(self, fn: Any, *args: Any, combine: Callable[[Any, Any], Any] | None = None) -> Any:
         """Run a function on every partition, on the servers, and combine the results.
@@ -420,29 +374,26 @@ class Table:
         Parameters
         ----------
         fn
-            One of :mod:`sparkps.functions` (``functions.norm2``), or your own ``fn(part, *args)`` which reads
-            ``part.keys`` and ``part["value"]``.
+            One of :mod:`sparkps.functions` (``functions.norm2``), or your own ``fn(part, *args)``
+            which reads ``part.keys`` and ``part["value"]``.
         combine
-            ``combine(left, right)``, applied in a fixed tree by partition number; without it your own function's
-            results come as a list, one per partition.
+            ``combine(left, right)``, applied in a fixed tree by partition number; without it your
+            own function's results come as a list, one per partition.
 
         Raises
         ------
         FunctionFailed
             Your function raised; its traceback is in the error.
         """
-        access = self._access
-        seat = access.seat()
-        builtin = functions.called(fn, args)
+        function = whole.travelling(fn, args)
+        builtin = function.builtin
         if builtin is not None and not isinstance(builtin, Reducer):
-            raise WrongType(what=builtin.name, got="a function that writes", expected="one that reads, for reduce()")
-        call = ReduceCall(access.name)
-        routes = access.routes()
-        name, numbers, code = _travelling(builtin, fn, args)
-        access.client.run(
-            call, self._function_requests(call, seat, routes, whole_slices(routes.partitions), 0, REDUCE, name, numbers, code)
-        )
-        results = call.result()
+            raise WrongType(
+                what=builtin.name,
+                got="a function that writes",
+                expected="one that reads, for reduce()",
+            )
+        results = whole.reduce(self._access, function)
         if builtin is not None:
             return builtin.result(results)
         return combine_tree(results, combine) if combine is not None else results
@@ -453,8 +404,8 @@ class Table:
         Parameters
         ----------
         fn
-            One of :mod:`sparkps.functions` (``functions.fill(0.5)``), or your own ``fn(part, *args)``, which may
-            write to ``part["value"]`` and draws from ``part.rng`` only.
+            One of :mod:`sparkps.functions` (``functions.fill(0.5)``), or your own ``fn(part,
+            *args)``, which may write to ``part["value"]`` and draws from ``part.rng`` only.
 
         Raises
         ------
@@ -462,47 +413,15 @@ class Table:
             Your function raised; partitions before it may have been changed.
         """
         seat = self._access.writer("apply")
-        builtin = functions.called(fn, args)
+        function = whole.travelling(fn, args)
+        builtin = function.builtin
         if builtin is not None and not isinstance(builtin, Applier):
-            raise WrongType(what=builtin.name, got="a function that reads", expected="one that writes, for apply()")
-        self._change(seat, APPLY, *_travelling(builtin, fn, args))
-
-    def _change(self, seat: Seat, kind: int, name: str, numbers: dict[str, Any], code: bytes | None) -> None:
-        access = self._access
-        routes = access.routes()
-        call = WriteCall(seat, seat.chain(self.info.id, self.spec.partitions), access.name)
-        slices = whole_slices(routes.partitions)
-
-        def make() -> list[Request]:
-            seq = call.chain.add(slices, call.clock)
-            return self._function_requests(call, seat, routes, slices, seq, kind, name, numbers, code)
-
-        access.client.write(call, make, wait=seat.synchronous)
-        if seat.synchronous:
-            call.result()
-
-    def _function_requests(
-        self, call: Any, seat: Seat, routes: Routes, slices: Array, seq: int, kind: int, name: str,
-        numbers: dict[str, Any], code: bytes | None,
-    ) -> list[Request]:
-        requests = []
-        for i, server in enumerate(routes.servers):
-            mine = slices[routes.bounds[i] : routes.bounds[i + 1]]
-            buffers: list[Buffer] = [mine] if code is None else [mine, code]
-            message = Function(
-                0, self.info.id, seat.session, seat.rank, seat.token, seat.clock, routes.view, seq, kind, name, numbers
+            raise WrongType(
+                what=builtin.name,
+                got="a function that reads",
+                expected="one that writes, for apply()",
             )
-            requests.append(Request(call, server, message, buffers, mine.nbytes + len(code or b"")))
-        return requests
-
-
-def _travelling(builtin: Any, fn: Any, args: Sequence[Any]) -> tuple[str, dict[str, Any], bytes | None]:
-    """How a function travels: by name with its numbers, or pickled."""
-    if builtin is not None:
-        return builtin.name, builtin.numbers(), None
-    if not callable(fn):
-        raise WrongType(what="fn", got=type(fn).__name__, expected="a function of a partition")
-    return "", {}, userfn.dumps((fn, args))
+        whole.apply(self._access, seat, function)
 
 
 def _unpickled(info: ClientInfo, table: TableInfo) -> Table:

@@ -2,23 +2,27 @@
 
 How a task uses it::
 
-    with join_run(info, session, rank, task=number) as run:   # waits for the rank, as a stand-by if need be
+    with join_run(info, session, rank, task=number) as run:   # waits for the rank, as a stand-by
+    if need be
         if run.finished:
             return run.result                                 # an earlier attempt has done the work
-        run.wait_for_gang()                                   # then read the rows and prepare the batches
-        result = run.train(batches, step, rows=rows, fingerprint=fingerprint)
+        run.wait_for_gang()                                   # then read the rows and prepare the
+        batches result = run.train(batches, step, rows=rows, fingerprint=fingerprint)
 
 Rules (SEMANTICS §4, §5):
 
-* A task has a connection of its own to the coordinator, closed however it ends; that frees the rank.
-* An epoch has N clocks, N = the largest number of batches of any rank. A rank whose batches have run out ends the
-  rest of the epoch's clocks at once. With a clock per epoch N is 1. With manual clocks the step ticks, the end of
-  an epoch ends one more clock and is a barrier, and the next begins at the largest clock reached.
-* In bsp, with manual clocks, and where the driver runs ``on_epoch``, the end of an epoch is a barrier.
-* A task that finds its token gone becomes a stand-by: it waits, and begins where the rank then is, with the batches
-  that it has.
-* An exception is told to the coordinator before the task ends. The user's own and our errors are fatal: they end the
-  run; an interrupted task is not, and its rank waits for another attempt.
+* A task has a connection of its own to the coordinator, closed however it ends; that frees the
+  rank.
+* An epoch has N clocks, N = the largest number of batches of any rank. A rank whose batches have
+  run out ends the rest of the epoch's clocks at once. With a clock per epoch N is 1. With manual
+  clocks the step ticks, the end of an epoch ends one more clock and is a barrier, and the next
+  begins at the largest clock reached.
+* In bsp, with manual clocks, and where the driver runs ``on_epoch``, the end of an epoch is a
+  barrier.
+* A task that finds its token gone becomes a stand-by: it waits, and begins where the rank then is,
+  with the batches that it has.
+* An exception is told to the coordinator before the task ends. The user's own and our errors are
+  fatal: they end the run; an interrupted task is not, and its rank waits for another attempt.
 """
 
 from __future__ import annotations
@@ -57,7 +61,7 @@ Step = Callable[[Worker, Any], Mapping[str, Any] | None]
 def join_run(
     info: ClientInfo, session: SessionSpec, rank: int, *, host: str = "", task: int = 0
 ) -> Run:
-    """Return a run to be entered by ``with``, which registers this task for a rank and waits until it holds it.
+    """Return a run; entering it registers this task for a rank and waits until it holds it.
 
     Parameters
     ----------
@@ -88,13 +92,23 @@ class Run:
 
     worker: Worker
 
-    def __init__(self, info: ClientInfo, session: SessionSpec, rank: int, *, host: str, task: int) -> None:
+    def __init__(
+        self, info: ClientInfo, session: SessionSpec, rank: int, *, host: str, task: int
+    ) -> None:
         self.finished = False
         self.result = b""
-        self._info, self._session, self._rank, self._host, self._task = info, session, rank, host, task
+        self._info, self._session, self._rank, self._host, self._task = (
+            info,
+            session,
+            rank,
+            host,
+            task,
+        )
         self._consistency = parse_consistency(session.consistency)
         self._barrier = (
-            self._consistency.mode == "bsp" or session.barrier_epochs or session.clock_every == "manual"
+            self._consistency.mode == "bsp"
+            or session.barrier_epochs
+            or session.clock_every == "manual"
         )
         self._mailbox = Mailbox(session.id)
         self._seat: Seat | None = None
@@ -108,11 +122,17 @@ class Run:
         try:
             join = Join(VERSION, "worker", self._host, os.getpid())
             self._link = ControlLink(
-                self._info.coordinator, join, self._told, self._mailbox.lost,
-                timeout=self._client.settings.request_timeout, load=self._load,
+                self._info.coordinator,
+                join,
+                self._told,
+                self._mailbox.lost,
+                timeout=self._client.settings.request_timeout,
+                load=self._load,
             )
             self._client.lend(self._link)
-            self._tell(RegisterRank(self._session.id, self._rank, self._host, os.getpid(), self._task))
+            self._tell(
+                RegisterRank(self._session.id, self._rank, self._host, os.getpid(), self._task)
+            )
             self._take(self._mailbox.wait_granted())
         except BaseException as error:
             self._leave(error)
@@ -120,7 +140,10 @@ class Run:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
     ) -> None:
         self._leave(error)
 
@@ -129,8 +152,11 @@ class Run:
             if error is not None and self._seat is not None and not self._mailbox.over:
                 text = f"{type(error).__name__}: {error}"
                 pickled = userfn.dump_error(error) if isinstance(error, Exception) else b""
-                fatal = isinstance(error, Exception)
-                self._tell(Failed(self._session.id, self._rank, self._seat.token, pickled, text, fatal))
+                # Who has lost the token has not failed; another task goes on.
+                fatal = isinstance(error, Exception) and not isinstance(error, TokenLost)
+                self._tell(
+                    Failed(self._session.id, self._rank, self._seat.token, pickled, text, fatal)
+                )
         finally:
             if self._seat is not None:
                 current.leave(self._seat)
@@ -161,7 +187,11 @@ class Run:
         if self._seat is None:
             mode, staleness = self._consistency
             self._seat = Seat(
-                self._session.id, self._rank, granted.token, bsp=mode == "bsp", synchronous=False,
+                self._session.id,
+                self._rank,
+                granted.token,
+                bsp=mode == "bsp",
+                synchronous=False,
                 staleness=staleness if mode == "ssp" else None,
             )
             self.worker = Worker(self._client, self._seat, self._mailbox, self._session, self._tell)
@@ -178,7 +208,12 @@ class Run:
     # --- training
 
     def train(
-        self, batches: Sequence[Any], step: Step, *, rows: int, fingerprint: int = 0,
+        self,
+        batches: Sequence[Any],
+        step: Step,
+        *,
+        rows: int,
+        fingerprint: int = 0,
         encode_result: Callable[[Any], bytes] | None = None,
     ) -> bytes:
         """Train on this rank's batches, for all epochs that are left.
@@ -188,7 +223,8 @@ class Run:
         batches
             What ``step`` gets, one by one; in the same order in every epoch and attempt.
         step
-            ``step(worker, batch)``, maybe with ``start(worker)``, ``end_epoch(worker)`` and ``finish(worker)``.
+            ``step(worker, batch)``, maybe with ``start(worker)``, ``end_epoch(worker)`` and
+            ``finish(worker)``.
         rows
             Rows of all batches; all batches but the last have ``session.batch_rows``.
         fingerprint
@@ -211,7 +247,12 @@ class Run:
                 self._take(self._mailbox.take_granted(seat.token))
 
     def _train(
-        self, seat: Seat, batches: Sequence[Any], step: Step, rows: int, fingerprint: int,
+        self,
+        seat: Seat,
+        batches: Sequence[Any],
+        step: Step,
+        rows: int,
+        fingerprint: int,
         encode_result: Callable[[Any], bytes] | None,
     ) -> bytes:
         worker = self.worker
@@ -254,7 +295,11 @@ class Run:
 
     def _clock_rows(self, begin: Begin, batch: int) -> int:
         """Rows of all ranks in a clock in bsp, of this rank otherwise."""
-        ranks = begin.rows if self._consistency.mode == "bsp" else begin.rows[self._rank : self._rank + 1]
+        ranks = (
+            begin.rows
+            if self._consistency.mode == "bsp"
+            else begin.rows[self._rank : self._rank + 1]
+        )
         size = self._session.batch_rows
         if self._session.clock_every != "batch" or size <= 0:
             return sum(ranks)
@@ -270,6 +315,8 @@ def _call(step: Any, name: str, worker: Worker) -> Any:
 def _metrics(returned: Any) -> Mapping[str, Any] | None:
     if returned is not None and not isinstance(returned, Mapping):
         raise WrongType(
-            what="the result of step", got=type(returned).__name__, expected="a dict of numbers, or None"
+            what="the result of step",
+            got=type(returned).__name__,
+            expected="a dict of numbers, or None",
         )
     return returned

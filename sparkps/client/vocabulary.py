@@ -1,16 +1,18 @@
-"""Vocabularies: a worker's list of keys, which travel to the servers once; batches then send int32 ordinals.
+"""Vocabularies: keys that travel to the servers once; batches then send int32 ordinals.
 
 Rules (SEMANTICS §8):
 
-* An *ordinal* is a key's place in the list, in order of first appearance. On the wire stands the key's place in the
-  part of the list that is on its server; both sides count keys as they are registered.
-* New keys are registered by the first request that names one of them, ahead of it on the same connection; nobody
-  waits. A server that has no room (memory is bounded, nothing is evicted) leaves the list as it is: requests with
-  later keys go by plain keys.
+* An *ordinal* is a key's place in the list, in order of first appearance. On the wire stands the
+  key's place in the part of the list that is on its server; both sides count keys as they are
+  registered.
+* New keys are registered by the first request that names one of them, ahead of it on the same
+  connection; nobody waits. A server that has no room (memory is bounded, nothing is evicted)
+  leaves the list as it is: requests with later keys go by plain keys.
 * A server that does not know the list gets the same request by plain keys, and the list anew.
 * A list belongs to a session: used in another one, it is registered anew there.
 
-Memory per key: 8 bytes for it, 6 to 12 for the index that finds its ordinal, 2 for its partition and 4 for its place.
+Memory per key: 8 bytes for it, 6 to 12 for the index that finds its ordinal, 2 for its partition
+and 4 for its place.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ BLOCK: Final = 1 << 20
 
 
 class Vocabulary:
-    """A growing list of distinct keys of a table.
+    """A growing list of distinct keys of a table; used by one thread at a time.
 
     Examples
     --------
@@ -151,7 +153,10 @@ class Vocabulary:
         if cache is None or seat is not self._seat:
             cache = self._cache = RowCache(self._access.spec)
         return cached_pull(
-            seat, cache, ordinals, lambda places: self._start_pull(seat, ordinals[places]),
+            seat,
+            cache,
+            ordinals,
+            lambda places: self._start_pull(seat, ordinals[places]),
             lambda places: ordinals[places],
         )
 
@@ -259,7 +264,9 @@ class Vocabulary:
     def _register(self, seat: Seat, routes: Routes, low: int, high: int) -> None:
         access = self._access
         spec = access.spec
-        order, keys, counts = partition_sort(self._index.keys()[low:high], spec.partitions, spec.dim, routes.slot)
+        order, keys, counts = partition_sort(
+            self._index.keys()[low:high], spec.partitions, spec.dim, routes.slot
+        )
         self._part[low:high][order] = np.repeat(routes.partitions, counts)
         cuts = pieces(routes, counts, high - low, access.rows)
         places = np.arange(high - low, dtype=np.int32)
@@ -271,7 +278,14 @@ class Vocabulary:
             places[begin:end] += start - begin
             self._starts[server] = start + end - begin
             message = Register(
-                0, access.info.id, seat.session, seat.rank, seat.token, routes.view, self._ref, start
+                0,
+                access.info.id,
+                seat.session,
+                seat.rank,
+                seat.token,
+                routes.view,
+                self._ref,
+                start,
             )
             mine = keys[begin:end]
             requests.append(Request(call, server, message, [parts, mine], mine.nbytes))

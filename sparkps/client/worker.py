@@ -3,18 +3,21 @@
 Rules (SEMANTICS §5):
 
 * ``worker.clock`` counts the clocks that this worker has completed. A tick ends one.
-* bsp: a tick waits until the clock's writes are acknowledged, then until all workers have come this far; it returns
-  the sums of all workers' numbers.
-* asp: a tick returns at once. The acknowledged clock is reported as it moves: merged, at most every 20 ms.
-* ssp:s: a tick waits for the acknowledgement of the clock's writes, which the next pull would stand behind anyway,
-  and while more than s clocks lie between this worker and the slowest. The slowest report at once, since others may
-  be waiting for them, and so does one that is about to wait; the others as in asp. One that becomes the slowest
-  while it computes is reported by the link's thread.
+* bsp: a tick waits until the clock's writes are acknowledged, then until all workers have come
+  this far; it returns the sums of all workers' numbers.
+* asp: a tick returns at once. The acknowledged clock is reported as it moves: merged, at most
+  every 20 ms.
+* ssp:s: a tick waits for the acknowledgement of the clock's writes, which the next pull would
+  stand behind anyway, and while more than s clocks lie between this worker and the slowest. The
+  slowest report at once, since others may be waiting for them, and so does one that is about to
+  wait; the others as in asp. One that becomes the slowest while it computes is reported by the
+  link's thread.
 * An error of a write that nobody waited for rises at the next tick.
-* ``worker.rng`` is seeded by the run's seed, the rank, the epoch and the batch, and is the only randomness a step
-  may use: a repeated attempt draws the same.
+* ``worker.rng`` is seeded by the run's seed, the rank, the epoch and the batch, and is the only
+  randomness a step may use: a repeated attempt draws the same.
 
-Not here: the loop over epochs and batches (:mod:`.training`), messages from the coordinator (:mod:`.mailbox`).
+Not here: the loop over epochs and batches (:mod:`.training`), messages from the coordinator
+(:mod:`.mailbox`).
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ from sparkps.errors import InvalidArgument, NotInRun, WrongType
 from sparkps.spec import SessionSpec, TableInfo, parse_consistency, plain
 from sparkps.wire.messages import Begin, Tick
 
-#: Seconds between two reports of a worker that holds nobody back; a thousand workers then send 50,000 ticks a second
-#: at most, merged.
+#: Seconds between two reports of a worker that holds nobody back; a thousand workers then send
+#: 50,000 ticks a second at most, merged.
 REPORT: Final = 0.02
 
 
@@ -63,8 +66,8 @@ class Worker:
     clock : int
         How many clocks this worker has completed.
     clock_rows : int
-        Rows of all workers in this clock in bsp (of the whole epoch, with a clock per epoch or manual clocks), of
-        this worker's batch otherwise; at least 1.
+        Rows of all workers in this clock in bsp (of the whole epoch, with a clock per epoch or
+        manual clocks), of this worker's batch otherwise; at least 1.
     params : dict
         What ``on_epoch`` last returned.
     state : dict
@@ -74,7 +77,12 @@ class Worker:
     """
 
     def __init__(
-        self, client: Client, seat: Seat, mailbox: Mailbox, spec: SessionSpec, tell: Callable[[Tick], None],
+        self,
+        client: Client,
+        seat: Seat,
+        mailbox: Mailbox,
+        spec: SessionSpec,
+        tell: Callable[[Tick], None],
     ) -> None:
         self.client = client
         self.rank, self.size, self.attempt = seat.rank, spec.size, 0
@@ -159,7 +167,7 @@ class Worker:
         return {asked: handle.wait() for asked, handle in pending.items()}
 
     def tick(self, **numbers: Any) -> dict[str, Any]:
-        """End a clock; for runs with ``clock_every="manual"``, since otherwise clocks end by themselves.
+        """End a clock; with ``clock_every="manual"``, since otherwise clocks end by themselves.
 
         Parameters
         ----------
@@ -181,7 +189,8 @@ class Worker:
         every = self._spec.clock_every
         if every != "manual":
             raise InvalidArgument(
-                name="clock_every", value=every,
+                name="clock_every",
+                value=every,
                 reason='clocks end by themselves; a step that ticks needs clock_every="manual"',
             )
         return self.end_clock(numbers)
@@ -189,7 +198,12 @@ class Worker:
     # --- for the training loop
 
     def end_clock(
-        self, numbers: Mapping[str, Any], *, to: int | None = None, barrier: bool = False, epoch_end: bool = False
+        self,
+        numbers: Mapping[str, Any],
+        *,
+        to: int | None = None,
+        barrier: bool = False,
+        epoch_end: bool = False,
     ) -> dict[str, Any]:
         """End a clock, or all up to ``to``.
 
@@ -245,7 +259,8 @@ class Worker:
         with self._lock:
             self._acknowledged = self._seat.acknowledged
             if self._acknowledged > self._reported and (
-                self._reported <= self._mailbox.slowest or time.monotonic() >= self._reported_at + REPORT
+                self._reported <= self._mailbox.slowest
+                or time.monotonic() >= self._reported_at + REPORT
             ):
                 self._report(self._acknowledged, waiting=False)
 
@@ -270,9 +285,7 @@ class Worker:
         for end in [end for end in self._states if end <= clock]:
             state = self._states.pop(end)
         self._tell(
-            Tick(
-                self._spec.id, seat.rank, seat.token, clock, numbers, waiting, epoch_end, state
-            )
+            Tick(self._spec.id, seat.rank, seat.token, clock, numbers, waiting, epoch_end, state)
         )
         self._reported, self._reported_at = max(self._reported, clock), time.monotonic()
 
@@ -325,7 +338,8 @@ def _as_number(name: str, number: Any) -> Any:
         value = int(value)
     if not isinstance(value, (int, float)):
         raise WrongType(
-            what=f"the number {name!r} of a tick", got=type(number).__name__,
+            what=f"the number {name!r} of a tick",
+            got=type(number).__name__,
             expected="a whole number, a float, or a list of them",
         )
     return value
@@ -345,7 +359,8 @@ def as_state(state: Mapping[str, Any]) -> bytes:
         return msgspec.msgpack.encode(state, enc_hook=plain)
     except (TypeError, OverflowError, ValueError, RecursionError) as error:
         raise WrongType(
-            what="worker.state", got=f"something else ({error})",
+            what="worker.state",
+            got=f"something else ({error})",
             expected="numbers, strings, bytes, and lists and dicts of them",
         ) from None
 
@@ -360,7 +375,9 @@ def add_numbers(sums: dict[str, Any], numbers: Mapping[str, Any] | None) -> None
             sums[name] = [a + b for a, b in zip(before, number, strict=True)]
         elif isinstance(number, list) or isinstance(before, list):
             raise WrongType(
-                what=f"the number {name!r}", got="of another length than before", expected="one length for all batches"
+                what=f"the number {name!r}",
+                got="of another length than before",
+                expected="one length for all batches",
             )
         else:
             sums[name] = before + number

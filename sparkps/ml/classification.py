@@ -238,7 +238,9 @@ class LogisticRegression(
             intercept = None
             if self.getFitIntercept():
                 plain = solver_optimizer(solver, step_size, 0.0, 0.0)
-                intercept = context.table(f"{name}/intercept", dim=1, partitions=1, optimizer=plain)
+                intercept = context.table(
+                    f"{name}/intercept", dim=1, partitions=1, dtype="float64", optimizer=plain
+                )
                 tables.append(intercept)
             history = context.run(
                 dataset.select(

@@ -299,12 +299,15 @@ class References:
 
     def _begin(self, ref: bytes, start: int) -> None:
         """Drop what an older generation has under this name; the first message comes first."""
+        self._forget(ref)
+        if start:
+            raise Unknown(ref=ref.hex())
+
+    def _forget(self, ref: bytes) -> None:
         if self._found.pop(ref, None) is not None:
             held = self._held.pop(ref)
             self.nbytes -= held
             self._budget.give_back(held)
-        if start:
-            raise Unknown(ref=ref.hex())
 
     def _room(self, ref: bytes, count: int) -> None:
         if self.nbytes + count > self._limit or count > self._budget.free:
@@ -313,13 +316,17 @@ class References:
     def _keep(self, ref: bytes, found: Vocabulary | Keyset) -> None:
         held = found.list.nbytes
         more = held - self._held.get(ref, 0)
-        self._found[ref] = found
-        self._held[ref] = held
-        self.nbytes += more
+        if more > self._budget.free:
+            # Lists grow in leaps, which may pass what was looked for before.
+            self._forget(ref)
+            raise Unknown(ref=ref.hex())
         if more > 0:
             self._budget.take(self._table, more)
         else:
             self._budget.give_back(-more)
+        self._found[ref] = found
+        self._held[ref] = held
+        self.nbytes += more
 
 
 def _merge(parts: Array) -> Array:

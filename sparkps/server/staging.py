@@ -5,8 +5,9 @@ The rules (SEMANTICS §5, §6):
 * A write of clock c is kept until the seal of a clock above c. A seal applies clock by clock.
 * Within a clock, writes are applied in (rank, seq, slice) order, in whatever order they arrived: a
   key's pushes are summed in that order, and the optimizer is called once per key with the sum.
-* An assign, a function or a configure takes effect at its place in that order, and closes the sum
-  before it.
+* An assign, a function or a configure takes effect at its place in that order, and closes the sums
+  before it in the partitions that it touches, and in no others: a message goes to the servers that
+  have those, so anything else would make the bits depend on which server has what.
 * Missing rows are created by the seal, in that order, so the order of a partition's rows depends
   on nothing else.
 * One seal covers all partitions of the table that are here. The first request of clock c proves
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
@@ -124,27 +125,61 @@ def _apply(table: Table, writes: list[Write], budget: Budget) -> None:
     """Apply the writes of one clock."""
     writes.sort(key=lambda write: (write.rank, write.seq))
     group: list[StagedRows] = []
-    for write in writes:
-        if group and not _together(group[-1], write):
+    i = 0
+    while i < len(writes):
+        write = writes[i]
+        i += 1
+        if isinstance(write, StagedCall):
             _apply_rows(table, group, budget)
             group = []
-        if isinstance(write, StagedCall):
             write.run()
-        else:
+        elif write.kind != ASSIGN:
             group.append(write)
-    if group:
-        _apply_rows(table, group, budget)
+        else:
+            assign = [write]
+            while i < len(writes) and (writes[i].rank, writes[i].seq) == (write.rank, write.seq):
+                assign.append(cast(StagedRows, writes[i]))
+                i += 1
+            due, group = _divide(group, assign)
+            _apply_rows(table, due, budget)
+            _apply_rows(table, assign, budget)
+    _apply_rows(table, group, budget)
 
 
-def _together(before: StagedRows, write: Write) -> bool:
-    """Whether a write joins the group: pushes are summed; an assign is alone with its messages."""
-    if isinstance(write, StagedCall) or write.kind != before.kind:
-        return False
-    return write.kind != ASSIGN or (write.rank, write.seq) == (before.rank, before.seq)
+def _divide(
+    pushes: list[StagedRows], assign: list[StagedRows]
+) -> tuple[list[StagedRows], list[StagedRows]]:
+    """Divide pushes into those to the partitions of an assign, whose sums it closes, and the
+    others."""
+    partitions = np.concatenate([write.slices[:, 0] for write in assign])
+    due, others = [], []
+    for push in pushes:
+        closed = np.isin(push.slices[:, 0], partitions)
+        if closed.any():
+            due.append(_select(push, closed))
+        if not closed.all():
+            others.append(_select(push, ~closed))
+    return due, others
+
+
+def _select(write: StagedRows, keep: Array) -> StagedRows:
+    """Some slices of a message."""
+    rows = np.repeat(keep, write.slices[:, 2])
+    return StagedRows(
+        write.rank,
+        write.seq,
+        write.kind,
+        write.slices[keep],
+        write.rows[rows],
+        None if write.keys is None else write.keys[rows],
+        write.values[rows],
+    )
 
 
 def _apply_rows(table: Table, writes: list[StagedRows], budget: Budget) -> None:
     """Apply pushes as one sum, or one assign."""
+    if not writes:
+        return
     apply = table.assign if writes[0].kind == ASSIGN else table.seal
     for parts, rows, keys, values in _blocks(writes):
         if keys is None:

@@ -228,8 +228,8 @@ class PSContext:
 
         Raises
         ------
-        TableExists
-            There is a table of that name with another spec.
+        InvalidArgument
+            There is a table of that name.
         BrokenModel
             The directory is no complete saved table, or a file is not what was saved.
 

@@ -150,6 +150,9 @@ def load_table(home: Home, path: str | os.PathLike[str], name: str | None) -> Dr
     spec = (
         manifest.spec if name is None else msgspec.structs.replace(manifest.spec, name=name).check()
     )
+    if spec.name in [info.spec.name for info in home.client.tables()]:
+        reason = "a table has that name; drop that one, or give another name"
+        raise InvalidArgument(name="name", value=spec.name, reason=reason)
     table = DriverTable(home, home.client.create_table(spec))
     try:
         for entry in manifest.entries:

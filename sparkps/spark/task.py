@@ -126,7 +126,7 @@ def from_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             batch = next(batches, None)
         except Exception as error:
-            raise InputFailed(f"{type(error).__name__}: {error}") from error
+            raise InputFailed("its rows could not be read; Spark's own error says why") from error
         if batch is None:
             return
         yield batch

@@ -1,4 +1,4 @@
-"""Training runs whose ranks are threads of this process: fast to start, and all see the same test objects."""
+"""Training runs whose ranks are threads of this process: fast, and all see the test's objects."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ PATIENCE = 60.0
 class Gang:
     """A session, the threads that train in it, and the driver that answers at the end of epochs."""
 
-    def __init__(self, cluster: LocalCluster, size: int, consistency: str = "bsp", **options: Any) -> None:
+    def __init__(
+        self, cluster: LocalCluster, size: int, consistency: str = "bsp", **options: Any
+    ) -> None:
         self.on_epoch: Callable[[int, dict[str, Any]], Any] | None = options.pop("on_epoch", None)
         self.cluster, self.client = cluster, cluster.client()
-        spec = SessionSpec(0, size, consistency, barrier_epochs=self.on_epoch is not None, **options)
+        spec = SessionSpec(
+            0, size, consistency, barrier_epochs=self.on_epoch is not None, **options
+        )
         self.events: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.client.on_message = self.events.put
         number, self.token = self.client.open_session(spec)
@@ -45,7 +49,13 @@ class Gang:
         thread.start()
         return thread
 
-    def task(self, rank: int, step: Any, batches: Sequence[Any], prepare: Callable[[Any], None] | None = None) -> None:
+    def task(
+        self,
+        rank: int,
+        step: Any,
+        batches: Sequence[Any],
+        prepare: Callable[[Any], None] | None = None,
+    ) -> None:
         """What a Spark task does."""
         try:
             with self.join(rank) as run:
@@ -54,7 +64,9 @@ class Gang:
                     if prepare is not None:
                         prepare(run.worker)
                     rows = sum(map(len, batches))
-                    self.results[rank] = run.train(batches, step, rows=rows, encode_result=userfn.dumps)
+                    self.results[rank] = run.train(
+                        batches, step, rows=rows, encode_result=userfn.dumps
+                    )
                 else:
                     self.results[rank] = run.result
         except Exception as error:  # noqa: BLE001 - the test looks at it
@@ -92,8 +104,13 @@ class Gang:
 
 
 def run(
-    cluster: LocalCluster, step: Any, batches: Sequence[Sequence[Any]], consistency: str = "bsp", *,
-    prepare: Callable[[Any], None] | None = None, **options: Any,
+    cluster: LocalCluster,
+    step: Any,
+    batches: Sequence[Sequence[Any]],
+    consistency: str = "bsp",
+    *,
+    prepare: Callable[[Any], None] | None = None,
+    **options: Any,
 ) -> list[dict[str, Any]]:
     """Train to the end; raise what a worker raised."""
     gang = Gang(cluster, len(batches), consistency, **options)

@@ -1,7 +1,7 @@
 """A client's core and real servers' cores on an in-memory network and fake time.
 
-:class:`LoopClient` stands where :class:`sparkps.client.shell.Client` does, so that the shipped table handles,
-vocabularies and keysets run on it unchanged.
+:class:`LoopClient` stands where :class:`sparkps.client.shell.Client` does, so that the shipped
+table handles, vocabularies and keysets run on it unchanged.
 """
 
 from __future__ import annotations
@@ -31,13 +31,20 @@ SESSION = 77
 class Cluster:
     """Servers on a network; their commands are given directly."""
 
-    def __init__(self, servers: int = 2, seed: int = 0, keysets: int = 1 << 20, **network: Any) -> None:
+    def __init__(
+        self, servers: int = 2, seed: int = 0, keysets: int = 1 << 20, **network: Any
+    ) -> None:
         self.network = Network(seed, **network)
         self.view = make_view(1, [ServerInfo(i, 7, f"ipc:///s{i}") for i in range(servers)])
         self.cores: list[ServerCore] = []
         for i in range(servers):
             core = ServerCore(
-                i, 7, limit=1 << 30, max_bytes=1 << 16, keysets_max_bytes=keysets, loads=userfn.loads
+                i,
+                7,
+                limit=1 << 30,
+                max_bytes=1 << 16,
+                keysets_max_bytes=keysets,
+                loads=userfn.loads,
             )
             self.cores.append(core)
             self.network.node(("server", i), self._receiver(core), core.disconnected)
@@ -84,7 +91,9 @@ class Cluster:
 class LoopClient:
     """The client's core on the network; see the module."""
 
-    def __init__(self, cluster: Cluster, name: str, window: int = 1 << 20, message_max: int = 1 << 20) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, window: int = 1 << 20, message_max: int = 1 << 20
+    ) -> None:
         self.info = ClientInfo(name)
         self.settings = Settings.load(None, message_max_bytes=message_max)
         self.forked = False
@@ -134,7 +143,9 @@ class LoopClient:
             if isinstance(effect, SendTo):
                 self.ends[effect.server].send(effect.frames)
             elif isinstance(effect, Connect):
-                self.ends[effect.server] = self.network.connect(self.name, ("server", effect.server))
+                self.ends[effect.server] = self.network.connect(
+                    self.name, ("server", effect.server)
+                )
             elif isinstance(effect, Disconnect):
                 self.ends.pop(effect.server).close()
         self._set_timer()
@@ -160,7 +171,9 @@ class LoopClient:
         self.perform(self.core.tick(self.network.now))
 
 
-def worker(cluster: Cluster, rank: int = 0, *, bsp: bool = False, **options: Any) -> tuple[Any, Seat]:
+def worker(
+    cluster: Cluster, rank: int = 0, *, bsp: bool = False, **options: Any
+) -> tuple[Any, Seat]:
     """A client that acts for a rank, and its seat."""
     seat = Seat(SESSION, rank, rank + 1, bsp=bsp, synchronous=False)
     return cluster.client(f"worker {rank}", **options), seat

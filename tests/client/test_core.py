@@ -142,7 +142,9 @@ def test_replies_are_matched_by_id(play: Play) -> None:
     assert first.result().tolist() == [2, 1]
 
 
-@pytest.mark.parametrize("reply", [Rows(99), Acked(99), Refused(99, "MemoryLimit", {}), Welcome(1, 0, 7, 1)])
+@pytest.mark.parametrize(
+    "reply", [Rows(99), Acked(99), Refused(99, "MemoryLimit", {}), Welcome(1, 0, 7, 1)]
+)
 def test_a_reply_to_nothing_is_dropped(play: Play, reply: Any) -> None:
     call = play.pull()
     play.reply(reply, *([rows(1, 2)] if isinstance(reply, Rows) else []))
@@ -219,7 +221,9 @@ def test_a_gap_sends_all_unacknowledged_writes_again_oldest_first(play: Play) ->
 def test_a_gap_before_the_oldest_write_ends_it(play: Play) -> None:
     call = play.push()
     play.ack(play.ids[0], GAP)
-    with pytest.raises(MalformedRequest, match="server 0 has forgotten writes that it acknowledged"):
+    with pytest.raises(
+        MalformedRequest, match="server 0 has forgotten writes that it acknowledged"
+    ):
         call.result()
 
 
@@ -314,7 +318,11 @@ def test_a_server_without_progress_fails_its_calls(play: Play) -> None:
 
 def test_a_lost_server_fails_its_calls_and_every_later_one(play: Play) -> None:
     call = play.pull()
-    play.do(play.core.server_down(ServerDown(0, "killed by signal 9", "  the end", "/logs/s0", ["t"], [1])))
+    play.do(
+        play.core.server_down(
+            ServerDown(0, "killed by signal 9", "  the end", "/logs/s0", ["t"], [1])
+        )
+    )
     with pytest.raises(ServerLost, match="killed by signal 9"):
         call.result()
     with pytest.raises(ServerLost, match=r"(?s)tables t, which.*Its log /logs/s0 ends:\n  the end"):

@@ -1,4 +1,7 @@
-"""Every acknowledged write is applied exactly once, whatever the network loses; three ranks, four writes under way."""
+"""Every acknowledged write is applied exactly once, whatever the network loses.
+
+Three ranks with four writes under way each, on the cores of real servers.
+"""
 
 from __future__ import annotations
 

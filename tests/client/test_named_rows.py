@@ -47,7 +47,9 @@ def test_pulls_and_pushes_by_ordinals_are_those_by_keys(create: Create, width: i
 
 @pytest.mark.parametrize("made_of", ["keys", "ordinals"])
 @pytest.mark.parametrize("width", [1, 3])
-def test_pulls_and_pushes_of_a_keyset_are_those_by_keys(create: Create, made_of: str, width: int) -> None:
+def test_pulls_and_pushes_of_a_keyset_are_those_by_keys(
+    create: Create, made_of: str, width: int
+) -> None:
     plain, named = create(width=width), create(width=width)
     keys = np.random.default_rng(1).choice(keys_of(500), 400)
     vocabulary = named.vocabulary()
@@ -86,9 +88,13 @@ def test_an_ordinal_of_no_key_is_refused(create: Create, bad: int) -> None:
     vocabulary.add([4, 5, 6])
     ordinals = np.array([0, bad], np.int32)
     for call in (
-        lambda: vocabulary.pull(ordinals), lambda: vocabulary.push(ordinals, 1), lambda: vocabulary.keyset(ordinals),
+        lambda: vocabulary.pull(ordinals),
+        lambda: vocabulary.push(ordinals, 1),
+        lambda: vocabulary.keyset(ordinals),
     ):
-        with pytest.raises(InvalidArgument, match=rf"ordinals\[1\]={bad}: the vocabulary .* has 3 keys"):
+        with pytest.raises(
+            InvalidArgument, match=rf"ordinals\[1\]={bad}: the vocabulary .* has 3 keys"
+        ):
             call()
 
 

@@ -60,7 +60,9 @@ def test_a_pull_of_an_absent_key_gives_init_and_creates_nothing(create: Create) 
     spec = InitSpec("normal", 0, 0.1)
     table = create(width=4, init=spec, seed=3)
     keys = np.array([5, -7])
-    assert (table.pull(keys) == init_values((spec.kind, spec.a, spec.b), 3, keys, 4, "float32")).all()
+    assert (
+        table.pull(keys) == init_values((spec.kind, spec.a, spec.b), 3, keys, 4, "float32")
+    ).all()
     assert table.count() == 0
 
 
@@ -99,8 +101,11 @@ def test_a_hashed_table_has_no_whole(create: Create) -> None:
 def test_a_key_outside_a_dense_table_is_refused_by_all(create: Create) -> None:
     table = create(dim=10)
     for call in (
-        lambda: table.pull([3, 10]), lambda: table.push([3, 10], 1), lambda: table.assign([3, 10], 1),
-        lambda: table.keyset([3, 10]), lambda: table.vocabulary().add([3, 10]),
+        lambda: table.pull([3, 10]),
+        lambda: table.push([3, 10], 1),
+        lambda: table.assign([3, 10], 1),
+        lambda: table.keyset([3, 10]),
+        lambda: table.vocabulary().add([3, 10]),
     ):
         with pytest.raises(InvalidKey, match=r"key 10 at position 1 is outside 0\.\.9"):
             call()
@@ -198,7 +203,11 @@ def test_a_dropped_table_is_not_found(cluster: LocalCluster) -> None:
 def test_a_pull_can_be_waited_for_later(create: Create) -> None:
     table = create()
     table.push([1, 2], [1, 2])
-    pending = [table.pull([1], wait=False), table.pull([], wait=False), table.pull([2, 1], wait=False)]
+    pending = [
+        table.pull([1], wait=False),
+        table.pull([], wait=False),
+        table.pull([2, 1], wait=False),
+    ]
     assert [handle.wait().tolist() for handle in pending] == [[1], [], [2, 1]]
     assert all(handle.done() for handle in pending)
 
@@ -211,9 +220,13 @@ def test_a_handle_travels_and_says_what_it_is(create: Create) -> None:
     assert (copy.width, copy.dim, copy.dtype) == (2, 10, np.float32)
 
 
-def test_outside_a_run_and_the_driver_a_handle_only_reads(create: Create, cluster: LocalCluster) -> None:
+def test_outside_a_run_and_the_driver_a_handle_only_reads(
+    create: Create, cluster: LocalCluster
+) -> None:
     table = create(dim=10, optimizer=SGD(lr=0.1))
-    info = ClientInfo(cluster.info.coordinator, cluster.info.directory, cluster.info.settings, tcp=True)
+    info = ClientInfo(
+        cluster.info.coordinator, cluster.info.directory, cluster.info.settings, tcp=True
+    )
     reader = Table(client_for(info), table.info)
     try:
         assert reader.pull([1]).tolist() == [0]
@@ -222,9 +235,12 @@ def test_outside_a_run_and_the_driver_a_handle_only_reads(create: Create, cluste
         vocabulary = reader.vocabulary()
         assert vocabulary.pull(vocabulary.add([1, 2])).tolist() == [0, 0]
         for what, call in (
-            ("push", lambda: reader.push([1], [1])), ("assign", lambda: reader.assign([1], [1])),
-            ("push", lambda: vocabulary.push([0], [1])), ("push", lambda: reader.keyset([1]).push([1])),
-            ("apply", lambda: reader.apply(functions.fill, 1.0)), ("configure", lambda: reader.configure(lr=1)),
+            ("push", lambda: reader.push([1], [1])),
+            ("assign", lambda: reader.assign([1], [1])),
+            ("push", lambda: vocabulary.push([0], [1])),
+            ("push", lambda: reader.keyset([1]).push([1])),
+            ("apply", lambda: reader.apply(functions.fill, 1.0)),
+            ("configure", lambda: reader.configure(lr=1)),
             ("drop", reader.drop),
         ):
             with pytest.raises(NotInRun, match=f"{what} was called in a Spark task outside ps.run"):

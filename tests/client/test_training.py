@@ -88,7 +88,10 @@ def test_every_batch_is_seen_once_per_epoch_and_its_numbers_are_summed(
             table.push([1000 + worker.rank], 1)
 
     history = run(cluster, Step(), batches, mode, epochs=2, clock_every=every)
-    assert [(row["rows"], row["each"], row["epoch"]) for row in history] == [(20, [4, 1], 0), (20, [4, 1], 1)]
+    assert [(row["rows"], row["each"], row["epoch"]) for row in history] == [
+        (20, [4, 1], 0),
+        (20, [4, 1], 1),
+    ]
     expected = np.zeros(1003, np.int64)
     for mine in batches:
         for keys in mine:
@@ -102,14 +105,29 @@ def test_a_step_sees_where_it_is(cluster: LocalCluster) -> None:
 
     def step(worker: Worker, keys: np.ndarray) -> None:
         assert current_worker() is worker
-        seen.append((worker.rank, worker.epoch, worker.clock, worker.clock_rows, int(worker.rng.integers(2**31))))
+        seen.append(
+            (
+                worker.rank,
+                worker.epoch,
+                worker.clock,
+                worker.clock_rows,
+                int(worker.rng.integers(2**31)),
+            )
+        )
         assert (worker.size, worker.attempt) == (2, 0)
 
     batches = [[np.arange(4), np.arange(4), np.arange(1)], [np.arange(2)]]
     run(cluster, step, batches, epochs=2, batch_rows=4, seed=5)
     first = sorted(seen)
     assert [row[:4] for row in first] == [
-        (0, 0, 0, 6), (0, 0, 1, 4), (0, 0, 2, 1), (0, 1, 3, 6), (0, 1, 4, 4), (0, 1, 5, 1), (1, 0, 0, 6), (1, 1, 3, 6),
+        (0, 0, 0, 6),
+        (0, 0, 1, 4),
+        (0, 0, 2, 1),
+        (0, 1, 3, 6),
+        (0, 1, 4, 4),
+        (0, 1, 5, 1),
+        (1, 0, 0, 6),
+        (1, 1, 3, 6),
     ]
     assert len({row[4] for row in first}) == len(first)
     seen.clear()
@@ -145,8 +163,11 @@ def test_nobody_leads_the_slowest_by_more_than_the_bound(
             moved.notify_all()
             if worker.rank == 0:
                 # The slow one goes on only when the others are as far ahead as they may be.
-                assert moved.wait_for(lambda: min(clocks[1:]) >= min(clock + staleness, 7), PATIENCE)
-        # All updates of clocks up to clock - staleness - 1 are there: one of each rank in each clock.
+                assert moved.wait_for(
+                    lambda: min(clocks[1:]) >= min(clock + staleness, 7), PATIENCE
+                )
+        # All updates of clocks up to clock - staleness - 1 are there: one of each rank in each
+        # clock.
         done = np.arange(max(0, clock - staleness))
         assert (table.pull(done) >= 3).all()
         table.push([clock], 1)
@@ -183,7 +204,9 @@ def test_fresh_rows_are_not_pulled_again_under_ssp(cluster: LocalCluster, create
     assert (table.pull(keys) == 12).all()
 
 
-def test_the_driver_sees_the_end_of_an_epoch_and_sets_params(cluster: LocalCluster, create: Create) -> None:
+def test_the_driver_sees_the_end_of_an_epoch_and_sets_params(
+    cluster: LocalCluster, create: Create
+) -> None:
     table = create(optimizer=SGD(lr=1.0))
     rates: list[float] = []
     values: list[float] = []
@@ -255,7 +278,13 @@ def test_another_attempt_goes_on_where_the_first_was_and_writes_nothing_twice(
             gang.start(interrupted, rank, mine)
         gang.drive()
         assert gang.errors == {}
-        assert [row for row in seen if row[0] == 1] == [(1, 0, 0), (1, 0, 1), (1, 0, 2), (1, 0, 3), (1, 1, 3)]
+        assert [row for row in seen if row[0] == 1] == [
+            (1, 0, 0),
+            (1, 0, 1),
+            (1, 0, 2),
+            (1, 0, 3),
+            (1, 1, 3),
+        ]
     finally:
         gang.close()
     expected = np.zeros(30, np.int64)
@@ -308,10 +337,21 @@ def test_start_and_finish_frame_the_epochs(cluster: LocalCluster) -> None:
             story.append("finish")
 
     run(cluster, Step(), batches_of([2]), "asp", epochs=2)
-    assert story == ["start", "step 0.0", "step 0.1", "end 0", "step 1.2", "step 1.3", "end 1", "finish"]
+    assert story == [
+        "start",
+        "step 0.0",
+        "step 0.1",
+        "end 0",
+        "step 1.2",
+        "step 1.3",
+        "end 1",
+        "finish",
+    ]
 
 
-def test_writes_before_and_after_training_are_refused(cluster: LocalCluster, create: Create) -> None:
+def test_writes_before_and_after_training_are_refused(
+    cluster: LocalCluster, create: Create
+) -> None:
     table = create(dtype="int64")
     refused = []
 

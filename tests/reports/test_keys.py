@@ -106,5 +106,5 @@ def test_b36_a_key_never_pushed_has_the_initial_value_and_is_not_created(
 
 def test_b36_a_table_never_created_is_named_with_those_there_are(cluster: LocalCluster) -> None:
     cluster.table("b36 here")
-    with pytest.raises(TableNotFound, match="no table 'b36 not here'.*b36 here"):
+    with pytest.raises(TableNotFound, match=r"no table 'b36 not here'.*b36 here"):
         cluster.client().find_table("b36 not here")

@@ -57,7 +57,9 @@ def test_a_view_remembers_when_each_group_last_moved() -> None:
     two = make_view(2, infos(0, 1, 2), one)
     three = make_view(3, infos(0, 1, 2), two)
     assert set(one.changed) == {1}
-    assert all((stamp == 2) == (owner == 2) for stamp, owner in zip(two.changed, two.owners, strict=True))
+    assert all(
+        (stamp == 2) == (owner == 2) for stamp, owner in zip(two.changed, two.owners, strict=True)
+    )
     assert three.changed == two.changed
 
 

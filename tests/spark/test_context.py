@@ -77,7 +77,7 @@ def test_a_local_master_needs_no_word(master: str) -> None:
 
 
 def test_a_setting_that_is_not_there_is_refused_with_the_nearest() -> None:
-    with pytest.raises(InvalidSetting, match=r"did you mean 'server\.memory'"):
+    with pytest.raises(InvalidSetting, match="did you mean 'server_memory'"):
         settings(server_memry="2g")
 
 

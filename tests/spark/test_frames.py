@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparkps import PSContext, init, optim
-from sparkps.errors import BrokenModel, InvalidArgument, PathExists, SnapshotFailed, TableExists
+from sparkps.errors import BrokenModel, InvalidArgument, PathExists, SnapshotFailed
 from sparkps.spark.frames import DriverTable, local_path
 
 pytestmark = pytest.mark.spark
@@ -102,7 +102,7 @@ def test_a_saved_table_loads_under_its_own_name_when_that_is_free(
     table = make_table(dim=3)
     table.push([1], [1.0])
     table.save(tmp_path / "model")
-    with pytest.raises(TableExists):
+    with pytest.raises(InvalidArgument, match="drop that one, or give another name"):
         ps.load(tmp_path / "model")
     table.drop()
     loaded = ps.load(tmp_path / "model")

@@ -150,7 +150,7 @@ def test_a_tick_sums_over_all_workers_in_bsp(
     history = ps.run(
         rows, step, workers=3, batch_rows=10_000, clock_every="manual", distribute=True
     )
-    # Each rank's own numbers, and those that it returned, which are the sums: three times (0 + 1 + 2).
+    # Each rank's own numbers, and what it returned: the sums, 0 + 1 + 2, of three ranks.
     assert history[0]["rank"] == 3 + 3 * 3
     assert history[0]["one"] == 3 + 3 * 3
 

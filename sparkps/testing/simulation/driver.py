@@ -110,7 +110,7 @@ class Driver(Process):
         hands.seat.clock = event.clock
         step = self.plan.steps[self.plan.size, event.epoch, 0]
         markers = [m for w in self.history.writes for m in w.markers if w.clock <= event.clock]
-        sample = self.network.random.sample(markers, min(20, len(markers)))
+        sample = self.network.random.sample(markers, min(8, len(markers)))
         yield from hands.read("the driver", sample, None)
         pulled = yield from hands.pull_weights()
         for write in step.counts:
@@ -197,6 +197,6 @@ class Reader(Process):
         hands = Hands(self, {"counts": self._info}, Seat(denied="outside a run"))
         markers = [marker for write in self.history.writes for marker in write.markers]
         while not self.stopped:
-            sample = random.sample(markers, min(8, len(markers)))
+            sample = random.sample(markers, min(6, len(markers)))
             yield from hands.read("the reader", sample, None)
-            yield from self.rest(random.uniform(0.0, 0.02))
+            yield from self.rest(random.uniform(0.0, 0.05))

@@ -62,7 +62,7 @@ class History:
         self._seen: defaultdict[str, set[int]] = defaultdict(set)
         self._tokens = 0
         self._granted: dict[int, int] = {}
-        self._released: dict[int, int] = {}
+        self._released: dict[str, int] = {}
         self._slowest = 0
         self._epochs = 0
         self._story: deque[tuple[float, str, tuple[Any, ...]]] = deque(maxlen=_STORY)
@@ -186,10 +186,10 @@ class History:
         elif isinstance(message, EpochEnded):
             self._epoch(message)
 
-    def released(self, rank: int, message: Released) -> None:
+    def released(self, who: str, message: Released) -> None:
         """A worker passes a barrier."""
-        self.require(message.clock >= self._released.get(rank, 0), f"rank {rank}: {message}")
-        self._released[rank] = message.clock
+        self.require(message.clock > self._released.get(who, 0), f"{who}: {message}")
+        self._released[who] = message.clock
         if self.mode == "bsp":
             ticks = self._ticks(message.clock - 1)
             self.require(message.sums.get("ticks", 0) == ticks, f"{message}: {ticks} ticks")

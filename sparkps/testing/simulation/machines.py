@@ -51,7 +51,7 @@ from sparkps.wire.messages import (
 COORDINATOR: Final = "coordinator"
 #: Short times, so that silence and stalls happen within a second.
 SETTINGS: Final = Settings.load(
-    None, heartbeat=0.1, dead=0.4, request_timeout=20, gang_timeout=60, message_max_bytes=2**16
+    None, heartbeat=0.1, dead=0.4, request_timeout=10, gang_timeout=60, message_max_bytes=2**16
 )
 #: Statuses that are counted, by their names.
 _STATUSES: Final = ((DUPLICATE, "duplicates"), (GAP, "gaps"), (REFUSED, "refused slices"))

@@ -115,17 +115,17 @@ class Plan:
     def draw(cls, seed: int, consistency: str, **fixed: Any) -> Plan:
         """Draw a plan; ``fixed`` are attributes that the seed does not decide."""
         random = Random(f"plan {seed} {consistency}")
-        size = random.randint(2, 4)
-        batches = [random.randint(1, 4) for _ in range(size)]
+        size = random.choice((2, 2, 3, 4))
+        batches = [random.randint(1, 3) for _ in range(size)]
         if random.random() < 0.3:
             batches[random.randrange(size)] = 0
-        message_rows = random.choice((2, 4, 6))
+        message_rows = random.choice((2, 4, 8))
         plan = cls(
             seed,
             consistency,
             servers=random.randint(1, 3),
             batches=tuple(batches) if any(batches) else (1, *batches[1:]),
-            epochs=random.randint(1, 3),
+            epochs=random.choice((1, 2, 2, 3)),
             clock_every=random.choice(("batch", "batch", "batch", "epoch")),
             barrier_epochs=random.random() < 0.4,
             partitions=random.choice((2, 4, 7)),
@@ -205,11 +205,11 @@ class Plan:
         random = Random(f"step {self.seed} {rank} {epoch} {batch}")
         clock = self.clock(rank, epoch, batch)
         writes = []
-        for number in range(random.randint(1, 4)):
+        for number in range(random.randint(1, 3)):
             # The writes of a clock with several batches are numbered through.
             number += 4 * batch if self.clock_every == "epoch" else 0
             first = ((rank * _CLOCKS + clock) * _WRITES + number) * _MARKERS
-            markers = [first + i for i in range(random.randint(1, 8))]
+            markers = [first + i for i in range(random.randint(1, 6))]
             shared = [random.choice(SHARED) for _ in range(random.randint(0, 3))]
             keys = markers + shared
             values = [1] * len(markers) + [random.randint(1, 1000) for _ in shared]
@@ -225,7 +225,7 @@ class Plan:
                     tuple(values[i] for i in order),
                 )
             )
-        changes = [_change(random) for _ in range(random.randint(0, 3))] if self.bsp else []
+        changes = [_change(random) for _ in range(random.randint(0, 2))] if self.bsp else []
         return Step(tuple(writes), tuple(changes))
 
 

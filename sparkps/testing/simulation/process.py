@@ -22,7 +22,7 @@ from sparkps.client.seat import Seat
 from sparkps.client.shell import Client, ClientInfo
 from sparkps.client.split import Sizes
 from sparkps.client.table import Table
-from sparkps.errors import PSError, from_wire
+from sparkps.errors import CoordinatorLost, PSError, from_wire
 from sparkps.net.loopback import End, Network
 from sparkps.routing.partitioner import Routes
 from sparkps.spec import TableInfo
@@ -94,8 +94,7 @@ class Process:
         self._requests = 0
         self._watched: list[tuple[Call, Callable[[], None]]] = []
         network.node(name, self._received, self._closed)
-        self.control = network.connect(name, COORDINATOR)
-        self.tell(Join(VERSION, role, name, 1))
+        self._join(role)
         self._story: Story[None] | None = self._whole()
         self._beat()
         network.call_at(network.now, self._go_on, name)
@@ -116,7 +115,7 @@ class Process:
         """The coordinator's connection has ended."""
 
     def _whole(self) -> Story[None]:
-        yield from self.until(lambda: self.joined)
+        yield from self._from_coordinator(lambda: self.joined)
         yield from self.story()
 
     def _go_on(self) -> None:
@@ -168,11 +167,16 @@ class Process:
         self._requests += 1
         number = self._requests
         self.tell(make(number))
-        yield from self.until(lambda: number in self._answers)
+        yield from self._from_coordinator(lambda: number in self._answers)
         answer = self._answers.pop(number)
         if isinstance(answer, Denied):
             raise from_wire(answer.code, answer.fields)
         return msgspec.convert(answer.result, kind)
+
+    def _from_coordinator(self, ready: Callable[[], object]) -> Story[None]:
+        yield from self.until(lambda: ready() or not self.control.open)
+        if not ready():
+            raise CoordinatorLost(status="cut", log="its log", tail="")
 
     def finish(self, call: Call) -> Story[Any]:
         """Wait for a call and return its result, or raise its error."""
@@ -180,6 +184,10 @@ class Process:
         return call.result()
 
     # --- the coordinator
+
+    def _join(self, role: str) -> None:
+        self.control = self.network.connect(self.name, COORDINATOR)
+        self.tell(Join(VERSION, role, self.name, 1))
 
     def tell(self, message: Message) -> None:
         """Say something to the coordinator."""
@@ -266,6 +274,8 @@ class Process:
     def _lose(self, server: int, end: End) -> None:
         if self._ends.get(server) is end:
             self._perform(self.core.lost(server, "cut", self.network.now))
+            if not self.control.open:
+                self._join("reader")  # whoever has no link would not hear why
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

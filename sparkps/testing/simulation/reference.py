@@ -1,9 +1,9 @@
 """What bsp must compute, in one process, step after step: the same kernels, no network.
 
 Within a clock every rank reads the state at its start. Then all writes are applied in (rank, seq)
-order: pushes that follow one another are summed by key and the optimizer is called once per key; an
-assign or a function takes effect at its place. The driver's writes come after the epoch, one by one
-(SEMANTICS §5, §6).
+order: the pushes to a partition are summed by key and the optimizer is called once per key; an
+assign or a function takes effect at its place, and closes the sums of the partitions that it
+touches. The driver's writes come after the epoch, one by one (SEMANTICS §5, §6).
 """
 
 from __future__ import annotations
@@ -68,52 +68,46 @@ class Reference:
         return out
 
     def _apply(self, changes: Iterable[tuple[Change, Array | None]]) -> None:
-        group: list[tuple[Array, Array]] = []
+        #: Of each partition, the pushes that are not applied yet: keys and gradients.
+        waiting: list[list[tuple[Array, Array]]] = [[] for _ in self._slot]
         for change, grads in changes:
             if grads is not None:
-                group.append((np.array(change.keys, np.int64), grads))
-                continue
-            self._sum(group)
-            group = []
-            if change.kind == "assign":
-                self._assign(change)
+                counts, keys, rows = self._grouped(np.array(change.keys, np.int64), grads)
+                counts, keys, rows = sum_by_key(counts, keys, rows)
+                ends = np.cumsum(counts)
+                for partition, (begin, end) in enumerate(zip(ends - counts, ends, strict=True)):
+                    waiting[partition].append((keys[begin:end], rows[begin:end]))
+            elif change.kind == "assign":
+                self._assign(change, waiting)
             else:
+                self._sum(waiting, self._slot.tolist())
                 for partition in range(self._spec.partitions):
                     self.table.apply(partition, functions.scale(change.numbers[0]))
-        self._sum(group)
+        self._sum(waiting, self._slot.tolist())
 
-    def _sum(self, group: list[tuple[Array, Array]]) -> None:
-        """Each push summed by key, then all of a partition in their order."""
-        keys: list[list[Array]] = [[] for _ in self._slot]
-        values: list[list[Array]] = [[] for _ in self._slot]
-        for pushed, grads in group:
-            counts, distinct, rows = self._grouped(pushed, grads, repeats=True)
-            ends = np.cumsum(counts)
-            for partition, (begin, end) in enumerate(zip(ends - counts, ends, strict=True)):
-                keys[partition].append(distinct[begin:end])
-                values[partition].append(rows[begin:end])
-        if group:
-            counts = np.array([sum(map(len, lists)) for lists in keys], np.int64)
-            parts = self._parts(counts)
-            named = np.concatenate([array for lists in keys for array in lists])
-            grads = np.concatenate([array for lists in values for array in lists])
-            self.table.seal(parts, self.table.resolve(parts, named, create=True), grads)
+    def _sum(self, waiting: list[list[tuple[Array, Array]]], partitions: list[int]) -> None:
+        """One optimizer call per key, with the sum of what waits in these partitions."""
+        for partition in partitions:
+            pushes, waiting[partition] = waiting[partition], []
+            if pushes:
+                keys = np.concatenate([keys for keys, _ in pushes])
+                grads = np.concatenate([rows for _, rows in pushes])
+                parts = np.array([[partition, len(keys)]], np.int32)
+                self.table.seal(parts, self.table.resolve(parts, keys, create=True), grads)
 
-    def _assign(self, change: Change) -> None:
+    def _assign(self, change: Change, waiting: list[list[tuple[Array, Array]]]) -> None:
         values = np.array(change.numbers, np.float32)
-        counts, keys, rows = self._grouped(np.array(change.keys, np.int64), values, repeats=False)
+        counts, keys, rows = self._grouped(np.array(change.keys, np.int64), values)
+        self._sum(waiting, np.flatnonzero(counts).tolist())
         parts = self._parts(counts)
         self.table.assign(parts, self.table.resolve(parts, keys, create=True), rows)
 
-    def _grouped(self, keys: Array, values: Array, *, repeats: bool) -> tuple[Array, Array, Array]:
+    def _grouped(self, keys: Array, values: Array) -> tuple[Array, Array, Array]:
         order, grouped, counts = partition_sort(
             keys, self._spec.partitions, self._spec.dim, self._slot
         )
         rows = np.empty_like(values)
         take(values, order, rows)
-        if not repeats:
-            return counts, grouped, rows
-        counts, grouped, rows = sum_by_key(counts, grouped, rows)
         return counts, grouped, rows
 
     def _parts(self, counts: Array) -> Array:

@@ -17,9 +17,9 @@ from sparkps.client.mailbox import Mailbox
 from sparkps.client.seat import Seat
 from sparkps.client.worker import REPORT
 from sparkps.consistency.policy import may_go, must_reach
-from sparkps.errors import CoordinatorLost, PSError, TokenLost
+from sparkps.errors import PSError, TokenLost
 from sparkps.net.loopback import Network
-from sparkps.spec import SessionSpec, TableInfo, parse_consistency
+from sparkps.spec import SessionSpec, TableInfo, View, parse_consistency
 from sparkps.store import functions
 from sparkps.testing.simulation.history import History
 from sparkps.testing.simulation.plan import FEATURES, Change, Plan, Write
@@ -29,6 +29,7 @@ from sparkps.wire.messages import (
     Begin,
     Failed,
     Finish,
+    GetView,
     Granted,
     Message,
     Ready,
@@ -37,7 +38,7 @@ from sparkps.wire.messages import (
 )
 
 #: Markers that one read asks for.
-_SAMPLE: Final = 10
+_SAMPLE: Final = 8
 
 
 class _NotYet(Exception):
@@ -76,7 +77,8 @@ class Hands:
             pending = self.words.pull(self.words.add(asked), wait=False)
         yield from self.process.until(pending.done)
         values = pending.wait().tolist()
-        history.note("{} reads {} at {}: {}", who, keys, clock, values)
+        if clock is not None:
+            history.note("{} reads {} at {}: {}", who, keys, clock, values)
         history.read(who, keys, values, floor, clock)
 
     def write(self, write: Write) -> None:
@@ -132,9 +134,10 @@ class WorkerTask(Process):
 
     def __init__(
         self, network: Network, plan: Plan, history: History, name: str, *, rank: int,
-        session: SessionSpec, tables: dict[str, TableInfo],
+        session: SessionSpec, tables: dict[str, TableInfo], left: Callable[[WorkerTask], None],
     ) -> None:  # fmt: skip
         self.rank = rank
+        self._left = left
         self._session, self._tables = session, tables
         self._mode, self._staleness = parse_consistency(session.consistency)
         self._barrier = self._mode == "bsp" or session.barrier_epochs
@@ -162,6 +165,7 @@ class WorkerTask(Process):
             text = f"{type(error).__name__}: {error}"
             self.tell(Failed(self._session.id, self.rank, self._seat.token, b"", text, True))
         self.control.close()
+        self._left(self)
 
     def mail(self, wait: Callable[..., T], *args: Any) -> Story[T]:
         """Wait for the coordinator's word."""
@@ -217,6 +221,9 @@ class WorkerTask(Process):
         if self._numbers or seat.acknowledged > self._reported:
             self._report(seat, seat.acknowledged, waiting=False)
         self.tell(Finish(self._session.id, self.rank, seat.token))
+        # A Finish that is lost with its connection must not look like the end of the work: the
+        # answer to a question behind it, on the same connection, says that it has come.
+        yield from self.ask(GetView, View)
         self.done = True
 
     def _epoch(self, epoch: int, begin: Begin, hands: Hands) -> Story[None]:
@@ -260,7 +267,7 @@ class WorkerTask(Process):
             yield from hands.settle()
             self._report(seat, after, waiting=True)
             released = yield from self.mail(mailbox.wait_released, after)
-            self.history.released(self.rank, released)
+            self.history.released(self.name, released)
             self._stopped = released.stop
             seat.clock = max(after, released.clock)
         else:
@@ -289,8 +296,3 @@ class WorkerTask(Process):
         self.history.reports(self.rank, clock)
         self.tell(Tick(self._session.id, seat.rank, seat.token, clock, numbers, waiting))
         self._reported, self._reported_at = max(self._reported, clock), self.network.now
-
-    @property
-    def lost_its_link(self) -> bool:
-        """Whether it ended because the coordinator could not be heard."""
-        return isinstance(self.error, CoordinatorLost)

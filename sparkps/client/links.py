@@ -1,0 +1,223 @@
+"""What a client has to do with the coordinator: its links, its questions, and the news.
+
+Rules:
+
+* A training task has a link of its own, closed with the task; while it lasts it lends it to the
+  client of its process (:meth:`Links.lend`). A client without any link makes one when it first
+  needs it, and keeps it.
+* News about views and servers come in the thread of a link, which only notes them in ``inbox``;
+  whoever drives the data sockets next acts on them.
+* A lost coordinator is lost for good.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sparkps.config import Settings
+from sparkps.errors import ContextStopped, CoordinatorLost, PSError
+from sparkps.net.control import ControlLink
+from sparkps.net.wakeup import Wakeup
+from sparkps.spec import SessionSpec, TableInfo, TableSpec
+from sparkps.wire.messages import (
+    VERSION,
+    CloseSession,
+    CreateTable,
+    DropTable,
+    FindTable,
+    GetStatus,
+    Join,
+    ListTables,
+    Message,
+    NewView,
+    OpenSession,
+    ServerDown,
+)
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """How to reach a cluster: what travels in handles and task closures.
+
+    Attributes
+    ----------
+    coordinator
+        Its endpoint.
+    directory
+        Where its sockets are.
+    settings
+        What differs from the defaults, as ``Settings.to_dict().items()``.
+    tcp
+        Use the TCP endpoints of the servers, which take no functions of the user's.
+    """
+
+    coordinator: str
+    directory: str = ""
+    settings: tuple[tuple[str, Any], ...] = ()
+    tcp: bool = False
+
+
+class Links:
+    """See the module; base of :class:`~sparkps.client.shell.Client`.
+
+    Attributes
+    ----------
+    info : ClientInfo
+    settings : Settings
+    role : str
+        ``"driver"`` or ``"reader"``.
+    on_message : callable or None
+        Gets what the coordinator says unasked (EpochEnded, Progress, Warned, ServerDown, Ended),
+        in the link's thread; it must not block.
+    closed : bool
+        Whether the client is closed.
+    inbox : deque
+        News that nobody has acted on.
+    wakeup : Wakeup
+        Set when there are news.
+    """
+
+    def __init__(self, info: ClientInfo, role: str = "reader") -> None:
+        self.info, self.role = info, role
+        self.settings = Settings.from_dict(dict(info.settings))
+        self.on_message: Callable[[Message], object] | None = None
+        self.closed = False
+        self.inbox: deque[NewView | ServerDown | PSError] = deque()
+        self.wakeup = Wakeup()
+        self._own_link: ControlLink | None = None
+        self._lent: list[ControlLink] = []
+        self._link_lock = threading.Lock()
+        self._lost: CoordinatorLost | None = None
+
+    def link(self) -> ControlLink:
+        """Return a link to the coordinator; the first call makes it.
+
+        Raises
+        ------
+        CoordinatorLost
+            The coordinator is gone, or was never there.
+        ContextStopped
+            This client is closed.
+        """
+        with self._link_lock:
+            if self.closed:
+                raise ContextStopped(reason="it was closed")
+            if self._lost is not None:
+                raise CoordinatorLost(**self._lost.fields)
+            for link in self._lent:
+                if not link.lost:
+                    return link
+            if self._own_link is None:
+                self._own_link = self._join(self.role)
+            return self._own_link
+
+    def _join(self, role: str) -> ControlLink:
+        join = Join(VERSION, role, socket.gethostname(), os.getpid())
+        link = ControlLink(
+            self.info.coordinator,
+            join,
+            self._told,
+            self._link_lost,
+            timeout=self.settings.request_timeout,
+        )
+        self.inbox.append(NewView(link.joined.view))
+        return link
+
+    def lend(self, link: ControlLink) -> None:
+        """Use a worker's link while it lasts; its messages come through :meth:`noted`."""
+        with self._link_lock:
+            self._lent.append(link)
+        self.noted(NewView(link.joined.view))
+
+    def take_back(self, link: ControlLink) -> None:
+        """Stop using a worker's link."""
+        with self._link_lock:
+            if link in self._lent:
+                self._lent.remove(link)
+
+    def noted(self, message: Message) -> None:
+        """Note what the coordinator said about views and servers; from any thread."""
+        if isinstance(message, (NewView, ServerDown)):
+            self.inbox.append(message)
+            self.wakeup.set()
+
+    def _told(self, message: Message) -> None:
+        self.noted(message)
+        if self.on_message is not None:
+            self.on_message(message)
+
+    def _link_lost(self, reason: str) -> None:
+        self._lost = CoordinatorLost(status=reason, log="its log", tail="  (not known here)")
+        self.inbox.append(self._lost)
+        self.wakeup.set()
+
+    def request(self, make: Callable[[int], Message], timeout: float | None = None) -> Any:
+        """Ask the coordinator.
+
+        Parameters
+        ----------
+        make
+            Makes the request of an id.
+        timeout
+            Seconds; by default the setting ``request.timeout``.
+
+        Raises
+        ------
+        PSError
+            What it answers; :class:`~sparkps.errors.CoordinatorLost`;
+            :class:`~sparkps.errors.RequestTimeout`.
+        """
+        return self.link().request(make, timeout or self.settings.request_timeout)
+
+    def create_table(self, spec: TableSpec, replace: bool = False) -> TableInfo:
+        """Create a table; an equal one is returned as it is."""
+        result = self.request(lambda number: CreateTable(number, spec.check(), replace))
+        return msgspec.convert(result, TableInfo)
+
+    def find_table(self, name: str) -> TableInfo:
+        """Find a table by its name; raise :class:`~sparkps.errors.TableNotFound`."""
+        return msgspec.convert(self.request(lambda number: FindTable(number, name)), TableInfo)
+
+    def tables(self) -> list[TableInfo]:
+        """Return all tables."""
+        return msgspec.convert(self.request(ListTables), list[TableInfo])
+
+    def drop_table(self, table: int) -> None:
+        """Drop a table on all servers."""
+        self.request(lambda number: DropTable(number, table))
+
+    def status(self) -> dict[str, Any]:
+        """Return what the coordinator knows of servers, tables and sessions."""
+        result: dict[str, Any] = self.request(GetStatus)
+        return result
+
+    def open_session(self, spec: SessionSpec) -> tuple[int, int]:
+        """Open a session; return its id and the token of the driver's rank in it."""
+        named = spec if spec.id else msgspec.structs.replace(spec, id=secrets.randbits(62) | 1)
+        session, token = self.request(lambda number: OpenSession(number, named))
+        return session, token
+
+    def close_session(
+        self, session: int, code: str = "", fields: dict[str, Any] | None = None
+    ) -> dict[str, Any] | None:
+        """Close a session on all servers; return the kept error of a worker, if there is one."""
+        result: dict[str, Any] | None = self.request(
+            lambda number: CloseSession(number, session, code, fields or {})
+        )
+        return result
+
+    def leave(self) -> None:
+        """Close the own link."""
+        with self._link_lock:
+            link, self._own_link = self._own_link, None
+        if link is not None:
+            link.close()
