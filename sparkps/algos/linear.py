@@ -4,11 +4,10 @@ The weights are a width-1 table, one row per feature that occurs; the intercept 
 table of its own. The regularisation is the server optimizer's (its ``l1`` and ``l2`` numbers); here
 is the loss alone.
 
-For a batch of rows x with labels y in {0, 1} and n = ``worker.clock_rows`` (SEMANTICS §5: the rows
-of all ranks in this clock in bsp, of this batch otherwise):
+For a batch of rows x with labels y in {0, 1} and n = ``worker.full_clock_rows`` (the rows of a full
+clock: of all ranks in bsp, of one batch otherwise; so that a short last batch weighs less):
 
-    m = x.w + b        loss = sum log(1 + exp(-m (2y - 1)))        gradient = x^T (sigmoid(m) - y) /
-    n
+    m = x.w + b    loss = sum log(1 + exp(-m (2y - 1)))    gradient = x^T (sigmoid(m) - y) / n
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ class LogisticStep:
         if intercept is not None:
             margins += intercept.wait()[0]
         loss, residuals = logistic(margins, batch.labels)
-        residuals /= worker.clock_rows
+        residuals /= worker.full_clock_rows
         gradient = np.zeros_like(weights)
         dot_t(batch.indptr, batch.columns, batch.values, residuals, gradient)
         batch.keyset.push(gradient)
@@ -118,7 +117,7 @@ class LogisticStep:
         numbers = {
             "loss": loss,
             "rows": len(batch.labels),
-            "steps": len(batch.labels) / worker.clock_rows,
+            "steps": len(batch.labels) / worker.full_clock_rows,
         }
         if batch.size is not None:
             numbers[f"{SIZE}{batch.size}"] = len(batch.labels)

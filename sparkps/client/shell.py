@@ -28,10 +28,10 @@ from typing import Any, Final
 
 import msgspec
 
+from sparkps._malloc import keep_freed_memory
 from sparkps.client.calls import Call, Request
 from sparkps.client.core import ClientCore
 from sparkps.client.links import ClientInfo, Links
-from sparkps.client.malloc import keep_freed_memory
 from sparkps.client.seat import Seat
 from sparkps.errors import ContextStopped, CoordinatorLost
 from sparkps.net.rpc import Connection, wait

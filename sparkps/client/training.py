@@ -2,12 +2,11 @@
 
 How a task uses it::
 
-    with join_run(info, session, rank, task=number) as run:   # waits for the rank, as a stand-by
-    if need be
+    with join_run(info, session, rank, task=number) as run:   # may wait as a stand-by
         if run.finished:
-            return run.result                                 # an earlier attempt has done the work
-        run.wait_for_gang()                                   # then read the rows and prepare the
-        batches result = run.train(batches, step, rows=rows, fingerprint=fingerprint)
+            return run.result                # an earlier attempt has done the work
+        run.wait_for_gang()                  # then read the rows and prepare the batches
+        result = run.train(batches, step, rows=rows, fingerprint=fingerprint)
 
 Rules (SEMANTICS §4, §5):
 
@@ -259,6 +258,7 @@ class Run:
         self._tell(Ready(self._session.id, self._rank, seat.token, len(batches), rows, fingerprint))
         begin = self._mailbox.wait_begin()
         worker.begin(begin)
+        worker.full_clock_rows = max(1, self._clock_rows(begin, 0))
         seat.denied = ""
         _call(step, "start", worker)
         epochs = range(0) if begin.stop else range(begin.epoch, self._session.epochs)

@@ -68,6 +68,9 @@ class Worker:
     clock_rows : int
         Rows of all workers in this clock in bsp (of the whole epoch, with a clock per epoch or
         manual clocks), of this worker's batch otherwise; at least 1.
+    full_clock_rows : int
+        ``clock_rows`` of the fullest clock of an epoch, its first. A gradient that is divided by it
+        gives every row of an epoch the same weight, those of a short last batch too.
     params : dict
         What ``on_epoch`` last returned.
     state : dict
@@ -88,6 +91,7 @@ class Worker:
         self.rank, self.size, self.attempt = seat.rank, spec.size, 0
         self.epoch = 0
         self.clock_rows = 1
+        self.full_clock_rows = 1
         self.params: dict[str, Any] = {}
         self.state: dict[str, Any] = {}
         self.last: dict[str, Any] = {}

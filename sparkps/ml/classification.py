@@ -231,8 +231,11 @@ class LogisticRegression(
         l1, l2 = self._penalties()
         tables: list[Table] = []
         try:
+            # float64, as pyspark.ml: sums in float32 depend on the order of rows in the fifth digit.
             weights = context.table(
-                f"{name}/weights", optimizer=solver_optimizer(solver, step_size, l1, l2)
+                f"{name}/weights",
+                dtype="float64",
+                optimizer=solver_optimizer(solver, step_size, l1, l2),
             )
             tables.append(weights)
             intercept = None

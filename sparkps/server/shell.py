@@ -24,6 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from sparkps import _log
+from sparkps._malloc import keep_freed_memory
 from sparkps.config import Settings
 from sparkps.net.control import ControlLink
 from sparkps.net.endpoint import ipc
@@ -208,6 +209,7 @@ def main() -> int:
         return 0
     start = msgspec.json.decode(line, type=Start)
     _log.to_file(start.log)
+    keep_freed_memory()
     try:
         shell = Shell(start)
         gc.collect()

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 IDS, DISTINCT, WORKERS = 30, 730_000, 2
 #: As flat as ids of real data get: a batch of 4,096 rows has half as many distinct ids as ids.
-SKEW = 0.7
+SKEW = 1 / 3
 
 
 def sparse_rows(spark: SparkSession, rows: int) -> DataFrame:

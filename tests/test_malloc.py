@@ -7,7 +7,7 @@ import resource
 
 import numpy as np
 
-from sparkps.client.malloc import KEPT, OWN_PAGES, keep_freed_memory
+from sparkps._malloc import KEPT, OWN_PAGES, keep_freed_memory
 
 
 def faults() -> int:

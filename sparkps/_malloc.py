@@ -3,7 +3,7 @@
 A call on 100,000 keys makes and drops half a dozen arrays of some hundred kilobytes. glibc gives
 such memory back to the system at once, and gets it again page by page, zeroed: that costs more
 than the sorting and moving of the keys (measured: a plain pull of 100,000 keys takes 0.6 ms of
-client time with this and 1.8 ms without). Other C libraries are left as they are.
+a client's time with this and 1.8 ms without). Other C libraries are left as they are.
 """
 
 from __future__ import annotations
