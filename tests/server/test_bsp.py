@@ -245,3 +245,15 @@ def test_the_number_of_servers_does_not_change_a_bit(make_server, optimizer, dim
             [(p, name, array.tobytes()) for p in range(7) for name, array in tables[p].items()]
         )
     assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_an_assign_closes_the_sums_of_its_own_partitions_only(server):
+    """With more servers those of other partitions would not hear of it."""
+    table = server.table(optimizer=AdaGrad(lr=1.0, eps=1e-9), dim=8, partitions=2)
+    one, two, _ = server.session(consistency="bsp")
+    one.push(table, [1, 7], [3.0, 3.0])
+    one.push(table, [0], [9.0], kind=m.ASSIGN)
+    two.push(table, [1, 7], [1.0, 1.0])
+    one.tick()
+    once, twice = -1.0, -2.0 + 1.0 - 1.0 / np.sqrt(10.0)
+    np.testing.assert_allclose(one.pull(table, [0, 1, 7]), [9.0, twice, once], rtol=1e-6)

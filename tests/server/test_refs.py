@@ -244,6 +244,21 @@ def test_what_is_over_the_limit_is_unknown(make_server):
     assert isinstance(huge, m.UnknownRef)
 
 
+def test_what_finds_no_memory_takes_none(make_server):
+    """A keyset whose rows and whose missing keys fit, but not both together."""
+    server = make_server()
+    rank, *_ = server.session()
+    words = Words(server, rank, server.table())
+    words.add(KEYS[:30])
+    budget = server.core.state.budget
+    before = budget.taken
+    budget.limit = budget.used + 200
+    assert isinstance(words.keyset(range(15))[0], m.UnknownRef)
+    assert budget.taken == before
+    server.command(m.RemoveSession(1, rank.session))
+    assert budget.taken == 0
+
+
 def test_another_generation_is_unknown_and_can_be_made_again(server, words):
     words.keyset(range(20))
     server.hosted(words.table).generation += 1

@@ -64,6 +64,14 @@ def test_an_array_of_ids_has_values_of_one(kind: pa.DataType) -> None:
     assert x.keys.dtype == np.int64
 
 
+def test_b04_ids_of_64_bits_stay_apart() -> None:
+    ids = [2, 2**32 + 2, 2**40 + 7, 2**63 - 1, -(2**63)]
+    x = csr(pa.record_batch({"ids": [ids]}), "ids")
+    assert x.keys is not None
+    assert x.keys.tolist() == ids
+    assert x.columns.tolist() == [0, 1, 2, 3, 4]
+
+
 def test_lists_of_fixed_size_are_rows_too() -> None:
     ids = pa.array([[1, 2], [3, 4], [5, 1]], pa.list_(pa.int64(), 2))
     assert rows_of(csr(pa.record_batch([ids], names=["ids"]).slice(1), "ids")) == [
@@ -144,7 +152,7 @@ def test_nothing_of_the_batch_stays_alive() -> None:
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
-def test_products_do_not_depend_on_order_and_add_up_repeated_ids(order: list[int]) -> None:
+def test_b06_b07_ids_of_a_row_may_be_unsorted_and_repeated_ones_add_up(order: list[int]) -> None:
     ids, values = np.array([3, 1, 3])[order], np.array([1.0, 1.0, 2.0])[order]
     batch = pa.record_batch({"ids": [ids.tolist()], "x": [values.tolist()]})
     x = csr(batch, "ids", "x")
@@ -180,7 +188,7 @@ def test_products_take_several_columns() -> None:
         ({"ids": [[1], [2, 3]], "x": [[1.0], [1.0]]}, ("ids", "x"), "2 ids and 1 values"),
     ],
 )
-def test_a_bad_row_is_refused_with_its_place(
+def test_b08_a_bad_row_is_refused_with_its_place(
     data: dict[str, Any], names: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
@@ -198,7 +206,7 @@ def test_a_bad_row_is_refused_with_its_place(
         ((sparse(3, {1: 1.0}), None), "row 1 .* null rows"),
     ],
 )
-def test_a_bad_vector_is_refused_with_its_place(rows: tuple[Any, ...], words: str) -> None:
+def test_b03_b08_a_bad_vector_is_refused_with_its_place(rows: tuple[Any, ...], words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         csr(vectors(*rows), "features")
 

@@ -108,9 +108,16 @@ def test_the_repr_fits_a_line(ps: PSContext) -> None:
     assert len(repr(ps)) < 100
 
 
-def test_a_bare_name_gives_the_table_that_is_there(ps: PSContext) -> None:
-    with pytest.raises(TableNotFound, match=r"ps.table\('weights'"):
+def test_b36_an_absent_key_reads_as_its_first_value_and_an_absent_table_is_an_error(
+    ps: PSContext, make_table: Any
+) -> None:
+    assert make_table(init=0.5).pull([3, 2**50]).tolist() == [0.5, 0.5]
+    assert make_table(dim=4, width=2).pull([3]).tolist() == [[0.0, 0.0]]
+    with pytest.raises(TableNotFound, match=r"no table 'weights'.*ps.table\('weights', \.\.\.\)"):
         ps.table("weights")
+
+
+def test_a_bare_name_gives_the_table_that_is_there(ps: PSContext) -> None:
     made = ps.table("weights", width=2)
     assert ps.table("weights").info == made.info
     assert ps.table("weights", width=2).info == made.info
@@ -122,7 +129,7 @@ def test_a_bare_name_gives_the_table_that_is_there(ps: PSContext) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b/c.d", "特征 列", "étiquette", "'\"`"])
-def test_any_printable_name_will_do(ps: PSContext, name: str) -> None:
+def test_b39_any_printable_name_will_do(ps: PSContext, name: str) -> None:
     table = ps.table(name, dim=3)
     table.push([0], [1.0])
     assert ps.table(name).pull([0, 1]).tolist() == [1.0, 0.0]

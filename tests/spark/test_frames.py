@@ -86,6 +86,21 @@ def test_a_saved_table_comes_back_whole_and_trains_on_the_same(
     loaded.drop()
 
 
+def test_b04_keys_of_64_bits_stay_apart_also_when_saved(
+    ps: PSContext, make_table: Make, tmp_path: Path
+) -> None:
+    table = make_table()
+    keys = [2, 2**32 + 2, 2**40 + 7, 2**63 - 1]
+    table.push(np.array(keys[:1], np.int32), [1.0])
+    table.push(np.array(keys[1:], np.uint64), [2.0, 3.0, 4.0])
+    assert table.pull(keys).tolist() == [1.0, 2.0, 3.0, 4.0]
+    table.save(tmp_path / "model")
+    loaded = ps.load(tmp_path / "model", name="b04")
+    assert loaded.pull(keys).tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert loaded.count() == 4
+    loaded.drop()
+
+
 def test_spark_opens_a_saved_table_too(
     spark: SparkSession, make_table: Make, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from sparkps.spark.frames import DriverTable
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 IDS, DISTINCT, WORKERS = 30, 730_000, 2
-#: As flat as ids of real data get: a batch of 4,096 rows has half as many distinct ids as ids.
+#: Flatter than the ids of real data: three of four ids of a batch occur in it once.
 SKEW = 1 / 3
 
 
@@ -93,9 +93,7 @@ def test_a_worker_needs_at_most_16_bytes_per_nonzero(
             return pa.record_batch({name: [figure] for name, figure in figures.items()})
 
     def run(rows: int) -> list[Any]:
-        history = ps.run(
-            sparse_rows(spark, rows), Step(), prepare=Prepare(), workers=WORKERS, consistency="asp"
-        )
+        history = ps.run(sparse_rows(spark, rows), Step(), prepare=Prepare(), workers=WORKERS)
         assert history.rows is not None
         return history.rows.collect()
 
@@ -104,5 +102,5 @@ def test_a_worker_needs_at_most_16_bytes_per_nonzero(
         per_nonzero = (row.bytes - least) / row.nnz
         print(f"{row.nnz} non-zeros, {row.distinct} distinct: {per_nonzero:.2f} B")  # noqa: T201
         assert row.nnz == 15_000_000
-        assert row.distinct > 0.4 * row.nnz
+        assert row.distinct > 0.7 * row.nnz
         assert per_nonzero <= 16

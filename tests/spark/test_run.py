@@ -155,17 +155,25 @@ def test_a_tick_sums_over_all_workers_in_bsp(
     assert history[0]["one"] == 3 + 3 * 3
 
 
-def test_ranks_with_unequal_rows_end_together(ps: PSContext, spark: SparkSession) -> None:
-    uneven = spark.range(0, 2020, 1, 2).filter("id < 1020")
+@pytest.mark.parametrize("consistency", ["bsp", "ssp:2"])
+@pytest.mark.parametrize(("first", "second"), [(1000, 1010), (1010, 10)])
+def test_b17_a_rank_that_runs_out_of_rows_holds_nobody_back(
+    ps: PSContext, spark: SparkSession, first: int, second: int, consistency: str
+) -> None:
+    uneven = spark.range(0, 2020, 1, 2).filter(
+        f"id < {first} or (id >= 1010 and id < 1010 + {second})"
+    )
 
-    def step(worker: Any, batch: pa.RecordBatch) -> dict[str, float]:
-        return {"rows": batch.num_rows, f"clock {worker.rank}": worker.clock}
+    def clocks(worker: Any, batch: pa.RecordBatch) -> dict[str, float]:
+        return {"rows": batch.num_rows, f"of {worker.rank}": worker.clock}
 
-    for consistency in ("bsp", "ssp:2"):
-        history = ps.run(uneven, step, epochs=3, consistency=consistency, workers=2, batch_rows=100)
-        assert [epoch["rows"] for epoch in history] == [1020] * 3
-        # Rank 1 has one batch, at the first of the eleven clocks of each epoch.
-        assert [epoch["clock 1"] for epoch in history] == [0, 11, 22]
+    history = ps.run(uneven, clocks, epochs=3, consistency=consistency, workers=2, batch_rows=100)
+    assert [epoch["rows"] for epoch in history] == [first + second] * 3
+    # Both ranks begin every epoch at the same clock, eleven after the one before.
+    for rank, rows in enumerate((first, second)):
+        batches = -(-rows // 100)
+        begin = [sum(range(11 * epoch, 11 * epoch + batches)) for epoch in range(3)]
+        assert [epoch[f"of {rank}"] for epoch in history] == begin
 
 
 def test_a_workers_own_exception_is_raised_with_sparks_as_its_cause(
@@ -239,19 +247,34 @@ def test_b14_more_workers_than_slots_are_an_error_at_once(ps: PSContext, rows: D
             ps.run(rows, lambda worker, batch: None, workers=5, consistency=consistency)
 
 
-def test_b16_an_input_without_rows_is_an_error_and_empty_partitions_are_none(
-    ps: PSContext, make_table: Make, spark: SparkSession
-) -> None:
-    sums = make_table(dim=1, dtype="int64")
-
-    def step(worker: Any, batch: pa.RecordBatch) -> None:
-        sums.push([0], [batch.num_rows])
-
+def test_b16_an_input_without_rows_is_an_error(ps: PSContext, spark: SparkSession) -> None:
     for empty in (spark.range(0), spark.range(10).filter("id < 0"), spark.range(9).limit(0)):
         with pytest.raises(InvalidInput, match="it has no rows"):
-            ps.run(empty, step)
-    ps.run(spark.range(5).repartition(16), step, workers=4)
-    assert sums.pull([0])[0] == 5
+            ps.run(empty, lambda worker, batch: None)
+
+
+@pytest.mark.parametrize("keep", ["id < 5", "id >= 0", "id % 125 < 40 and id > 600"])
+def test_b16_empty_partitions_change_nothing(
+    ps: PSContext, make_table: Make, rows: DataFrame, keep: str
+) -> None:
+    def fitted(df: DataFrame, workers: int) -> tuple[Any, Any]:
+        weights = make_table(optimizer=optim.AdaGrad(lr=0.5))
+
+        def step(worker: Any, batch: pa.RecordBatch) -> None:
+            x = csr(batch, "ids")
+            labels = batch.column("label").to_numpy(zero_copy_only=False)
+            error = 1 / (1 + np.exp(-x.dot(weights.pull(x.keys)))) - labels
+            weights.push(x.keys, x.dot_t((error / worker.clock_rows).astype(np.float32)))
+
+        ps.run(df, step, epochs=3, workers=workers, batch_rows=1000)
+        return weights.collect()
+
+    some = rows.filter(keep)
+    keys, values = fitted(some.coalesce(1), 1)
+    for spread in (some, some.repartition(16)):
+        got, same = fitted(spread, 4)
+        assert got.tolist() == keys.tolist()
+        np.testing.assert_allclose(same, values, atol=1e-6)
 
 
 @pytest.mark.parametrize(

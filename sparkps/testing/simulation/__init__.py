@@ -11,8 +11,8 @@ failing seed is a bug report, and can be run again.
 True
 
 ``plan`` says what a seed decides, ``machines`` and ``process`` put the cores on the network,
-``worker`` and ``driver`` tell what a run does, ``reference`` what bsp must compute, ``history``
-holds the invariants, ``simulation`` puts it together.
+``worker``, ``driver`` and ``hands`` tell what a run does, ``reference`` what bsp must compute,
+``history`` holds the invariants, ``simulation`` puts it together.
 """
 
 from __future__ import annotations

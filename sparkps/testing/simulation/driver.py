@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from sparkps.client.calls import Request, ScanCall
@@ -15,11 +17,11 @@ from sparkps.errors import PSError, SessionEnded, from_wire
 from sparkps.net.loopback import Network
 from sparkps.spec import SessionSpec, TableInfo
 from sparkps.store import Table
+from sparkps.testing.simulation.hands import Hands
 from sparkps.testing.simulation.history import History
 from sparkps.testing.simulation.plan import Plan
 from sparkps.testing.simulation.process import Process, Story
 from sparkps.testing.simulation.reference import Reference
-from sparkps.testing.simulation.worker import Hands
 from sparkps.wire.messages import (
     CloseSession,
     Continue,
@@ -29,7 +31,6 @@ from sparkps.wire.messages import (
     Message,
     OpenSession,
     Scan,
-    ServerDown,
 )
 
 Opened = Callable[[SessionSpec, dict[str, TableInfo]], None]
@@ -69,13 +70,11 @@ class Driver(Process):
         plan = self.plan
         yield from self.until(lambda: self.core.view.number)
         tables = {}
-        for spec in plan.tables():
-            make = lambda n, spec=spec: CreateTable(n, spec)  # type: ignore[misc]  # noqa: E731
-            tables[spec.name] = yield from self.ask(make, TableInfo)
-        opened = yield from self.ask(lambda n: OpenSession(n, plan.session()), list[int])
-        session, token = opened
-        spec = SessionSpec(session, *(getattr(plan.session(), f) for f in _FIELDS))
-        self._opened(spec, tables)
+        for table in plan.tables():
+            tables[table.name] = yield from self.ask(partial(CreateTable, spec=table), TableInfo)
+        opening = partial(OpenSession, spec=plan.session())
+        session, token = yield from self.ask(opening, list[int])
+        self._opened(msgspec.structs.replace(plan.session(), id=session), tables)
         try:
             seat = Seat(session, plan.size, token, bsp=plan.bsp, synchronous=False)
             yield from self._epochs(Hands(self, tables, seat), session)
@@ -84,7 +83,7 @@ class Driver(Process):
         self.history.note("the run has ended: {!r}", self.failed)
         if self.failed is None:
             yield from self._check_tables(tables)
-        kept = yield from self.ask(lambda n: CloseSession(n, session), dict[str, Any] | None)  # type: ignore[arg-type]
+        kept: Any = yield from self.ask(partial(CloseSession, session=session), object)
         self.kept = kept["text"] if kept else ""
         self.closed = True
         if self.failed is not None:
@@ -101,10 +100,8 @@ class Driver(Process):
                 return
             if event.wait:
                 yield from self._on_epoch(hands, event)
-                go_on = Continue(0, session, event.epoch)
-                yield from self.ask(
-                    lambda n, m=go_on: Continue(n, m.session, m.epoch), type(None)  # type: ignore[misc]
-                )  # fmt: skip
+                go_on = partial(Continue, session=session, epoch=event.epoch)
+                yield from self.ask(go_on, type(None))
 
     def _on_epoch(self, hands: Hands, event: EpochEnded) -> Story[None]:
         hands.seat.clock = event.clock
@@ -161,11 +158,15 @@ class Driver(Process):
         dtypes: Any = [(np.dtype(np.int64), None), *fields]
         call = ScanCall(dtypes, info.spec.name)
         numbers = tuple(range(len(fields)))
-        self.start(call, [
-            Request(call, server, Scan(0, info.id, routes.view, numbers), [partitions], 0)
-            for server, partitions in whole_parts(routes)
-        ])  # fmt: skip
-        pieces = yield from self.finish(call)
+        self.start(
+            call,
+            [
+                Request(call, server, Scan(0, info.id, routes.view, numbers), [partitions], 0)
+                for server, partitions in whole_parts(routes)
+            ],
+        )
+        yield from self.until(lambda: call.done)
+        pieces = call.result()
         lists: dict[int, list[list[Any]]] = {}
         for counts, arrays in pieces:
             begin = 0
@@ -178,9 +179,6 @@ class Driver(Process):
             keys, *values = (np.concatenate(column) for column in zip(*parts, strict=True))
             found[partition] = (keys, values)
         return found
-
-
-_FIELDS = SessionSpec.__struct_fields__[1:]
 
 
 class Reader(Process):

@@ -98,9 +98,13 @@ class History:
         return [self._write_of[key] in self._acked for key in keys]
 
     def read(
-        self, who: str, keys: Sequence[int], values: Sequence[int], floor: Sequence[bool],
+        self,
+        who: str,
+        keys: Sequence[int],
+        values: Sequence[int],
+        floor: Sequence[bool],
         clock: int | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Markers were read, by a worker at a clock or by a reader."""
         self.counts["reads"] += 1
         for key, value, acked in zip(keys, values, floor, strict=True):
@@ -158,7 +162,7 @@ class History:
         self.counts["lead"] = max(self.counts["lead"], min(clock, clock - min(slowest, clock)))
         self.require(
             may_go(self.mode, self.staleness, clock, slowest),
-            f"rank {rank} begins clock {clock}, while clock {slowest} of a rank is not acknowledged",
+            f"rank {rank} begins clock {clock}, while writes of clock {slowest} are under way",
         )
 
     def reports(self, rank: int, clock: int) -> None:

@@ -40,12 +40,15 @@ from sparkps.wire.messages import (
     VERSION,
     Acked,
     Beat,
+    Function,
     NotMine,
     Pull,
     Push,
+    Refused,
     RemoveSession,
     ServerExited,
     ServerUp,
+    SetToken,
 )
 
 COORDINATOR: Final = "coordinator"
@@ -111,11 +114,18 @@ class ServerMachine:
         self.server = server
         self._network, self._plan, self._history = network, plan, history
         self.core = ServerCore(
-            server, 1, limit=plan.memory, max_bytes=_CHUNK, keysets_max_bytes=plan.keysets,
+            server,
+            1,
+            limit=plan.memory,
+            max_bytes=_CHUNK,
+            keysets_max_bytes=plan.keysets,
             loads=userfn.loads,
-        )  # fmt: skip
+        )
         self._ledgers: dict[tuple[int, int, int], bytes] = {}
         self._closed_sessions: set[int] = set()
+        #: The token of each (session, rank), and whether any was ever replaced.
+        self._tokens: dict[tuple[int, int], int] = {}
+        self._replaced = False
         self._content: bytes | None = None
         self.quiet = False
         name = server_name(server)
@@ -153,7 +163,11 @@ class ServerMachine:
                     self._control.close()
             for hosted in self.core.state.tables.values():
                 hosted.rows_per_slice = self._plan.slice_rows
-            if isinstance(message, RemoveSession):
+            if isinstance(message, SetToken):
+                holder = (message.session, message.rank)
+                self._replaced = self._replaced or holder in self._tokens
+                self._tokens[holder] = message.token
+            elif isinstance(message, RemoveSession):
                 self._closed_sessions.add(message.session)
                 self._content = self.content()
         self._check_ledgers()
@@ -174,7 +188,20 @@ class ServerMachine:
 
     def _ask(self, end: End, frames: Any) -> list[list[Buffer]]:
         effects = self.core.received(end, True, frames, self._network.now)
-        return [effect.frames for effect in effects if isinstance(effect, Send)]
+        answers = [effect.frames for effect in effects if isinstance(effect, Send)]
+        if self._replaced:
+            self._check_token(frames, answers)
+        return answers
+
+    def _check_token(self, frames: Any, answers: list[list[Buffer]]) -> None:
+        """Only the holder of a rank is answered other than by a refusal."""
+        message, _ = decode_to_server(frames)
+        if isinstance(message, (Pull, Push, Function)) and message.session:
+            answer, _ = decode_from_server([bytes(answers[0][0]), *answers[0][1:]])
+            token = self._tokens.get((message.session, message.rank))
+            good = isinstance(answer, Refused) or message.token == token
+            self._history.require(good, f"{message} is served; the rank has token {token}")
+            self._history.counts["zombies refused"] += message.token != token
 
     def _all_but_one(self, end: End, push: Push, buffers: Any) -> list[list[Buffer]]:
         """Keep one slice of a write from the core, and answer *not mine* for it."""
@@ -200,10 +227,10 @@ class ServerMachine:
         return [encode(Acked(push.id, code, fields), statuses)]
 
     def _count(self, frames: list[Buffer]) -> None:
-        if len(frames) == 2 and len(frames[1]) and isinstance(frames[1], np.ndarray):
-            if frames[1].dtype == np.uint8:
-                for status, what in _STATUSES:
-                    self._history.counts[what] += int((frames[1] == status).sum())
+        statuses = frames[-1]
+        if isinstance(statuses, np.ndarray) and statuses.dtype == np.uint8:
+            for status, what in _STATUSES:
+                self._history.counts[what] += int((statuses == status).sum())
 
     # --- invariants
 

@@ -109,7 +109,9 @@ class Plan:
     driver_leaves: bool = False
     optimizer: str = "adagrad"
     pace: tuple[float, ...] = ()
-    steps: dict[tuple[int, int, int], Step] = field(default_factory=dict, repr=False, compare=False)
+    steps: dict[tuple[int, int, int], Step] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def draw(cls, seed: int, consistency: str, **fixed: Any) -> Plan:
@@ -181,9 +183,14 @@ class Plan:
     def session(self) -> SessionSpec:
         """The run, as it is opened."""
         return SessionSpec(
-            0, self.size, self.consistency, self.epochs, self.clock_every, self.barrier_epochs,
+            0,
+            self.size,
+            self.consistency,
+            self.epochs,
+            self.clock_every,
+            self.barrier_epochs,
             seed=self.seed,
-        )  # fmt: skip
+        )
 
     def tables(self) -> tuple[TableSpec, ...]:
         """The tables that it uses."""

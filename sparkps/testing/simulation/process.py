@@ -12,16 +12,13 @@ none: then what it has sent still arrives, beside what it sends again on its nex
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
 from sparkps.client.calls import Call, Request
 from sparkps.client.core import ClientCore
-from sparkps.client.seat import Seat
-from sparkps.client.shell import Client, ClientInfo
-from sparkps.client.split import Sizes
-from sparkps.client.table import Table
+from sparkps.client.shell import ClientInfo
 from sparkps.errors import CoordinatorLost, PSError, from_wire
 from sparkps.net.loopback import End, Network
 from sparkps.routing.partitioner import Routes
@@ -50,17 +47,6 @@ Story = Generator[None, None, T]
 _FALSE_ALARMS = 0.5
 
 
-class SmallTable(Table):
-    """A handle whose slices and messages are small."""
-
-    def __init__(self, process: Process, info: TableInfo, seat: Seat) -> None:
-        super().__init__(cast("Client", process), info, seat)
-        plan, access = process.plan, self._access
-        row = access.sizes.row
-        access.sizes = Sizes(row, plan.message_rows * max(row, 8), plan.slice_rows)
-        access.rows = plan.message_rows
-
-
 class Process:
     """See the module.
 
@@ -78,14 +64,11 @@ class Process:
         self, network: Network, plan: Plan, history: History, name: str, role: str
     ) -> None:
         self.network, self.plan, self.history, self.name = network, plan, history, name
-        self.info = ClientInfo(name)
-        self.settings = SETTINGS
-        self.forked = False
+        self.info, self.settings, self.forked = ClientInfo(name), SETTINGS, False
         self.core = ClientCore(name.encode(), window=plan.window, timeout=SETTINGS.request_timeout)
         self.alive = True
-        self.quiet = False
+        self.joined = self.quiet = False
         self.error: PSError | None = None
-        self.joined = False
         self.downs: list[ServerDown] = []
         self._routes: dict[int, Routes] = {}
         self._ends: dict[int, End] = {}
@@ -178,11 +161,6 @@ class Process:
         if not ready():
             raise CoordinatorLost(status="cut", log="its log", tail="")
 
-    def finish(self, call: Call) -> Story[Any]:
-        """Wait for a call and return its result, or raise its error."""
-        yield from self.until(lambda: call.done)
-        return call.result()
-
     # --- the coordinator
 
     def _join(self, role: str) -> None:
@@ -241,13 +219,12 @@ class Process:
         self._watched.append((call, then))
 
     def _watch(self) -> None:
-        if self._watched:
-            done = [pair for pair in self._watched if pair[0].done]
-            if done:
-                self._watched = [pair for pair in self._watched if not pair[0].done]
-                for call, then in done:
-                    if call.error is None:
-                        then()
+        watched, self._watched = self._watched, []
+        for call, then in watched:
+            if not call.done:
+                self._watched.append((call, then))
+            elif call.error is None:
+                then()
 
     # --- events
 
@@ -289,16 +266,14 @@ class Process:
                 self._ends[effect.server] = self.network.connect(self.name, name)
             elif isinstance(effect, Disconnect):
                 self._ends.pop(effect.server).close()
-        lanes = self.core.lanes.values()
-        flying = max((len(lane.flying) for lane in lanes), default=0)
-        self.history.counts["most in flight"] = max(self.history.counts["most in flight"], flying)
+        counts, lanes = self.history.counts, self.core.lanes.values()
+        counts["most in flight"] = max(counts["most in flight"], *(len(x.flying) for x in lanes), 0)
         self._set_timer()
 
     def _send(self, server: int, frames: list[Any]) -> None:
         end = self._ends[server]
         end.send(frames)
-        rate = 0.0 if self.quiet else self.plan.cut
-        if not self.network.chance(rate):
+        if self.quiet or not self.network.chance(self.plan.cut):
             return
         if self.network.random.random() < _FALSE_ALARMS:
             self.history.counts["false alarms"] += 1

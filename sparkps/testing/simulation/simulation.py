@@ -113,10 +113,16 @@ class Simulation:
             self.history.note("{} starts", name)
             self.tasks.append(
                 WorkerTask(
-                    self.network, self.plan, self.history, name,
-                    rank=rank, session=session, tables=tables, left=self._restart,
+                    self.network,
+                    self.plan,
+                    self.history,
+                    name,
+                    rank=rank,
+                    session=session,
+                    tables=tables,
+                    left=self._restart,
                 )
-            )  # fmt: skip
+            )
 
     def _restart(self, task: WorkerTask) -> None:
         """Start another task for the rank of one that has ended before its work was done; in the
@@ -182,9 +188,7 @@ class Simulation:
         self.history.counts["trouble: server dies"] += 1
         self._crashed.add(server)
         self.network.crash(server_name(server))
-        self.network.call_at(
-            self.network.now + 0.01, lambda: self.coordinator.exited(server)
-        )
+        self.network.call_at(self.network.now + 0.01, lambda: self.coordinator.exited(server))
 
     # --- the end
 
@@ -197,8 +201,10 @@ class Simulation:
             return False
         if self.reader is not None:
             self.reader.stopped = True
-        for machine in (*self.servers, *self._processes()):
-            machine.quiet = True
+        for server in self.servers:
+            server.quiet = True
+        for process in self._processes():
+            process.quiet = True
         return not any(process.running or process.busy for process in self._processes())
 
     def _state(self) -> dict[str, Any]:

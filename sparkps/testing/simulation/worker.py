@@ -1,7 +1,7 @@
 """A task that holds a rank: the part of :mod:`sparkps.client.training` and :mod:`..worker` that
-waits, told as a story; and what its steps do.
+waits, told as a story.
 
-It uses the shipped mailbox, seat, table handles, vocabularies and keysets. What it says to the
+It uses the shipped mailbox, and the shipped handles (:mod:`.hands`). What it says to the
 coordinator, and when, follows :class:`sparkps.client.worker.Worker` line by line.
 """
 
@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
-from sparkps.client.access import Pending
 from sparkps.client.mailbox import Mailbox
 from sparkps.client.seat import Seat
 from sparkps.client.worker import REPORT
@@ -20,11 +17,10 @@ from sparkps.consistency.policy import may_go, must_reach
 from sparkps.errors import PSError, TokenLost
 from sparkps.net.loopback import Network
 from sparkps.spec import SessionSpec, TableInfo, View, parse_consistency
-from sparkps.store import functions
+from sparkps.testing.simulation.hands import Hands
 from sparkps.testing.simulation.history import History
-from sparkps.testing.simulation.plan import FEATURES, Change, Plan, Write
-from sparkps.testing.simulation.process import Process, SmallTable, Story, T
-from sparkps.testing.simulation.reference import gradients
+from sparkps.testing.simulation.plan import Plan
+from sparkps.testing.simulation.process import Process, Story, T
 from sparkps.wire.messages import (
     Begin,
     Failed,
@@ -56,86 +52,21 @@ class PatientMailbox(Mailbox):
         return found
 
 
-class Hands:
-    """What a seat does to the tables: reads that are checked, and the writes of the plan."""
-
-    def __init__(self, process: Process, tables: dict[str, TableInfo], seat: Seat) -> None:
-        self.process, self.seat = process, seat
-        self.counts = SmallTable(process, tables["counts"], seat)
-        self.words = self.counts.vocabulary()
-        info = tables.get("weights")
-        self.weights = None if info is None else SmallTable(process, info, seat)
-
-    def read(self, who: str, keys: list[int], clock: int | None) -> Story[None]:
-        """Read markers, and check what they show."""
-        history = self.process.history
-        floor = history.floor(keys)
-        asked = np.array(keys, np.int64)
-        if self.process.network.random.random() < 0.5:
-            pending = self.counts.pull(asked, wait=False)
-        else:
-            pending = self.words.pull(self.words.add(asked), wait=False)
-        yield from self.process.until(pending.done)
-        values = pending.wait().tolist()
-        if clock is not None:
-            history.note("{} reads {} at {}: {}", who, keys, clock, values)
-        history.read(who, keys, values, floor, clock)
-
-    def write(self, write: Write) -> None:
-        """Push to ``counts``."""
-        keys, values = np.array(write.keys, np.int64), np.array(write.values, np.int64)
-        self.process.history.note("{} pushes {}", self.process.name, write)
-        if write.way == "plain":
-            pending = self.counts.push(keys, values, wait=False)
-        elif write.way == "vocabulary":
-            pending = self.words.push(self.words.add(keys), values, wait=False)
-        else:
-            pending = self.counts.keyset(keys).push(values, wait=False)
-        self._watch(pending, write)
-
-    def _watch(self, pending: Pending | None, write: Write) -> None:
-        if pending is not None:
-            history = self.process.history
-            self.process.watch(pending._call, lambda: history.acknowledged(write))
-
-    def change(self, change: Change, pulled: Any) -> None:
-        """Write to ``weights``."""
-        if self.weights is None:
-            return
-        keys = np.array(change.keys, np.int64)
-        if change.kind == "scale":
-            self.weights.apply(functions.scale(change.numbers[0]))
-        elif change.kind == "assign":
-            self.weights.assign(keys, np.array(change.numbers, np.float32), wait=False)
-        else:
-            self.weights.push(keys, gradients(change, pulled), wait=False)
-
-    def pull_weights(self) -> Story[Any]:
-        """All features."""
-        if self.weights is None:
-            return None
-        pending = self.weights.pull(np.arange(FEATURES, dtype=np.int64), wait=False)
-        yield from self.process.until(pending.done)
-        return pending.wait()
-
-    def room(self) -> Story[None]:
-        """Wait until no request waits for room."""
-        yield from self.process.until(lambda: not self.process.core.backlog)
-
-    def settle(self) -> Story[None]:
-        """Wait until all writes are acknowledged; raise the error of one that is not."""
-        seat = self.seat
-        yield from self.process.until(lambda: not seat.outstanding or seat.error is not None)
-        seat.raise_error()
-
-
 class WorkerTask(Process):
     """A task of a rank."""
 
     def __init__(
-        self, network: Network, plan: Plan, history: History, name: str, *, rank: int,
-        session: SessionSpec, tables: dict[str, TableInfo], left: Callable[[WorkerTask], None],
-    ) -> None:  # fmt: skip
+        self,
+        network: Network,
+        plan: Plan,
+        history: History,
+        name: str,
+        *,
+        rank: int,
+        session: SessionSpec,
+        tables: dict[str, TableInfo],
+        left: Callable[[WorkerTask], None],
+    ) -> None:
         self.rank = rank
         self._left = left
         self._session, self._tables = session, tables
@@ -160,7 +91,7 @@ class WorkerTask(Process):
         self._mailbox.lost("cut")
 
     def ended(self, error: PSError | None) -> None:
-        """Tell a failure, as a task does, and leave; the process lives on, with what it has sent."""
+        """Tell a failure, as a task does, and leave; what it has sent lives on."""
         if error is not None and self._seat is not None and not self._mailbox.over:
             text = f"{type(error).__name__}: {error}"
             self.tell(Failed(self._session.id, self.rank, self._seat.token, b"", text, True))
@@ -199,9 +130,13 @@ class WorkerTask(Process):
             self.done = True
         elif self._seat is None:
             self._seat = Seat(
-                self._session.id, self.rank, granted.token, bsp=self._mode == "bsp",
-                synchronous=False, staleness=self._staleness if self._mode == "ssp" else None,
-            )  # fmt: skip
+                self._session.id,
+                self.rank,
+                granted.token,
+                bsp=self._mode == "bsp",
+                synchronous=False,
+                staleness=self._staleness if self._mode == "ssp" else None,
+            )
         else:
             self._seat.renew(granted.token)
 

@@ -1,0 +1,64 @@
+"""What it costs to start: CPU seconds of a server until it is ready, and of a client's import.
+
+Prints one JSON object; ``heavy`` names modules that neither should load.
+
+    python jobs/bench/startup.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from sparkps.testing import LocalCluster
+
+HEAVY = ("pyspark", "pandas", "scipy", "pyarrow")
+CLIENT = """
+import json, resource, sys
+before = resource.getrusage(resource.RUSAGE_SELF)
+import sparkps.client.training
+after = resource.getrusage(resource.RUSAGE_SELF)
+cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+print(json.dumps([cpu, sorted(set(sys.modules) & set(%r))]))
+"""
+
+
+def server_seconds() -> tuple[float, list[str]]:
+    """CPU of a server process from its start until the cluster is up, and heavy files it maps."""
+    with LocalCluster(servers=1) as cluster:
+        pid = cluster.pids()["server 0"]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        maps = Path(f"/proc/{pid}/maps").read_text()
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK"), [name for name in HEAVY if f"/{name}/" in maps]
+
+
+def client_seconds() -> tuple[float, list[str]]:
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT % (HEAVY,)], check=True, capture_output=True, text=True
+    )
+    cpu, heavy = json.loads(done.stdout)
+    return float(cpu), list(heavy)
+
+
+def main() -> None:
+    servers = [server_seconds() for _ in range(5)]
+    clients = [client_seconds() for _ in range(5)]
+    print(
+        json.dumps(
+            {
+                "bench": "startup",
+                "server_cpu_s": round(statistics.median(cpu for cpu, _ in servers), 3),
+                "client_import_cpu_s": round(statistics.median(cpu for cpu, _ in clients), 3),
+                "heavy": sorted({name for _, heavy in servers + clients for name in heavy}),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
