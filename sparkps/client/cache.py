@@ -52,6 +52,8 @@ class RowCache:
 
     def fresh(self, slots: Array, oldest: int) -> npt.NDArray[np.bool_]:
         """Tell which slots hold a row with a stamp of at least ``oldest``."""
+        # The first clocks may use stamps from below 0, but a slot that holds nothing is stamped so.
+        oldest = max(oldest, 0)
         fresh = (slots >= 0) & (slots < len(self._stamps))
         if fresh.any():
             fresh[fresh] = self._stamps[slots[fresh]] >= oldest

@@ -263,7 +263,7 @@ class ClientCore:
             for lane in self.lanes.values()
             for time in (
                 lane.retry_at,
-                lane.again_at,
+                lane.again_at if lane.up else None,
                 lane.progress + self.timeout if lane.busy else None,
             )
             if time is not None

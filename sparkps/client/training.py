@@ -47,6 +47,7 @@ from sparkps.wire.messages import (
     Begin,
     Failed,
     Finish,
+    GetView,
     Granted,
     Join,
     Message,
@@ -271,7 +272,15 @@ class Run:
         left = _call(step, "finish", worker)
         result = b"" if encode_result is None else encode_result(left)
         self._tell(Finish(self._session.id, self._rank, seat.token, result))
+        self._confirm()
         return result
+
+    def _confirm(self) -> None:
+        """Wait until the coordinator has read what was told: it answers in order. A task must not
+        end well before its end is known, since nobody would repeat it.
+        """
+        if self._link is not None:
+            self._link.request(GetView, self._client.settings.request_timeout)
 
     def _epoch(self, epoch: int, begin: Begin, batches: Sequence[Any], step: Step) -> None:
         worker, every = self.worker, self._session.clock_every

@@ -73,7 +73,10 @@ class Gate:
 
     def may_begin(self, rank: Rank) -> bool:
         """Whether a rank that has read its rows may start at its acknowledged clock."""
-        if self.bsp and self.acknowledged(rank) > self.open:
+        clock = self.acknowledged(rank)
+        if self.bsp and clock > self.open:
+            return False
+        if self.ssp and not may_go(self._mode, self._staleness, clock, self.published):
             return False
         return not self.barrier or self.over or not self._has_said_end(rank)
 

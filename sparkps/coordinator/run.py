@@ -355,6 +355,8 @@ class Run:
                 if rank.begun and rank.holder and not rank.finished:
                     self._hub.tell(rank.holder.peer, Slowest(self.spec.id, slowest))
                     self._release(rank)
+            if gate.begun and self.end is None:
+                self._begin_where_open()
 
     def _close_epoch(self) -> None:
         """All ranks are at the barrier of the epoch's end."""

@@ -5,11 +5,12 @@ order of things:
 
 1. Arguments are checked and the plan is looked at (``plan``); what cannot work is refused before
    any job.
-2. The session is opened on every server.
-3. The Spark action starts in a background thread; the calling thread handles what the coordinator
+2. The user's functions are pickled. What cannot be is refused here.
+3. The session is opened on every server.
+4. The Spark action starts in a background thread; the calling thread handles what the coordinator
    tells: ends of epochs (where it runs ``on_epoch``), progress, warnings, the end. It is also where
    Ctrl-C arrives.
-4. The session ends (its last writes sealed on every server), the action ends, the session is
+5. The session ends (its last writes sealed on every server), the action ends, the session is
    closed.
 
 Whose error is raised:
@@ -24,6 +25,7 @@ Whose error is raised:
 from __future__ import annotations
 
 import queue
+import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -31,7 +33,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, Protocol
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkps import _log
@@ -40,6 +41,7 @@ from sparkps.config import Settings
 from sparkps.errors import (
     InvalidArgument,
     InvalidInput,
+    NotPicklable,
     PSError,
     PSTimeout,
     SessionEnded,
@@ -138,9 +140,9 @@ class RunOptions:
             raise InvalidArgument(name="clock_every", value=self.clock_every, reason=reason)
 
     def session(self, workers: int) -> SessionSpec:
-        """The session to open."""
+        """The session to open, with a random number that nobody else has taken."""
         return SessionSpec(
-            id=0,
+            id=secrets.randbits(62) | 1,
             size=workers,
             consistency=str(parse_consistency(self.consistency)),
             epochs=self.epochs,
@@ -165,8 +167,6 @@ def train(context: Running, df: DataFrame, step: Any, options: RunOptions) -> Hi
         distribute=options.distribute,
     )
     spec = options.session(plan.workers)
-    number, token = _open(context, spec)
-    spec = msgspec.structs.replace(spec, id=number)
     directory = context.directory("rows")
     task = TrainingTask(
         context.client.info,
@@ -176,20 +176,36 @@ def train(context: Running, df: DataFrame, step: Any, options: RunOptions) -> Hi
         context.settings.prepared_max_bytes,
         str(directory),
     )
-    history = History(context.spark, number, plan.workers, directory)
-    run = _Run(context, spec, token, options.on_epoch, history)
-    frame = plan.frame.mapInArrow(task.train, DONE_SCHEMA)
-    return run.supervise(frame)
+    frame = _shipped(plan.frame, task)
+    token = _open(context, spec)
+    history = History(context.spark, spec.id, plan.workers, directory)
+    return _Run(context, spec, token, options.on_epoch, history).supervise(frame)
 
 
-def _open(context: Running, spec: SessionSpec) -> tuple[int, int]:
-    """Open the session; this waits while another run of the application gathers its workers."""
+def _shipped(frame: DataFrame, task: TrainingTask) -> DataFrame:
+    """Pickle the task into the plan; Spark's word for what cannot be pickled hides ours."""
+    try:
+        return frame.mapInArrow(task.train, DONE_SCHEMA)
+    except Exception as error:
+        if isinstance(error.__context__, NotPicklable):
+            raise error.__context__ from None
+        raise
+
+
+def _open(context: Running, spec: SessionSpec) -> int:
+    """Open the session and return the driver's token in it.
+
+    This waits while another run of the application gathers its workers.
+    """
     settings = context.settings
     number, token = context.client.request(
         lambda request: OpenSession(request, spec),
         timeout=settings.gang_timeout + settings.request_timeout,
     )
-    return int(number), int(token)
+    if number != spec.id:
+        context.client.close_session(number)
+        raise InvalidArgument(name="session", value=spec.id, reason="is another run's; try again")
+    return int(token)
 
 
 class _Run:
@@ -310,9 +326,7 @@ class _Run:
         raise _error_of(event) from job.error
 
     def _abandon(self, job: SparkJob, error: BaseException) -> None:
-        """The run ends by an error: close its session, so that its workers leave, and its
-        action.
-        """
+        """End what is left of a run that has failed here: its workers leave, its action ends."""
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         ended = SessionEnded(session=self._spec.id, reason=reason)
         try:

@@ -53,3 +53,9 @@ def test_keys_get_slots_while_there_is_room() -> None:
     assert cache.find(np.array([7])).tolist() == [-1]
     assert cache.slots(np.array([7, -2])).tolist() == [0, 1]
     assert cache.slots(np.array([7, 8])).tolist() == [0, -1]
+
+
+def test_a_slot_that_holds_nothing_is_never_fresh() -> None:
+    cache = RowCache(SPEC)
+    cache.store(slots(3), rows(1), stamp=0)
+    assert cache.fresh(slots(0, 1, 3), oldest=-1).tolist() == [False, False, True]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.stage import DRIVER, Stage
 from sparkps.errors import from_wire
 from sparkps.spec import OptimizerSpec, TableSpec
 from sparkps.wire.messages import (
@@ -20,6 +19,7 @@ from sparkps.wire.messages import (
     ServerDown,
     Snapshot,
 )
+from tests.coordinator.stage import DRIVER, Stage
 
 
 def names(stage):

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordinator.stage import DRIVER, Stage
 from sparkps.spec import SessionSpec, TableSpec
 from sparkps.wire.effects import Effect, Exit
 from sparkps.wire.frames import encode_control
@@ -24,6 +23,7 @@ from sparkps.wire.messages import (
     ServerDown,
     Shutdown,
 )
+from tests.coordinator.stage import DRIVER, Stage
 
 
 def exits(stage):

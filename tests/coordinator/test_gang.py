@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from coordinator.stage import DRIVER, Stage
 from sparkps.errors import from_wire
 from sparkps.spec import SessionSpec
 from sparkps.wire.messages import (
@@ -15,6 +14,7 @@ from sparkps.wire.messages import (
     TokenGone,
     Warned,
 )
+from tests.coordinator.stage import DRIVER, Stage
 
 
 def test_the_gang_is_complete_when_every_rank_has_a_granted_holder():

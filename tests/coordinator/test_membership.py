@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from coordinator.stage import DRIVER, Stage
 from sparkps.coordinator.membership import GRACE
 from sparkps.spec import ServerInfo, TableSpec
 from sparkps.wire.messages import (
@@ -19,6 +18,7 @@ from sparkps.wire.messages import (
     ServerUp,
     SetView,
 )
+from tests.coordinator.stage import DRIVER, Stage
 
 
 def bare(servers=2, **settings):

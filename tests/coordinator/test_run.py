@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.stage import DRIVER, Stage
 from sparkps.errors import from_wire
 from sparkps.spec import SessionSpec
 from sparkps.wire.messages import (
@@ -25,6 +24,7 @@ from sparkps.wire.messages import (
     Tick,
     Warned,
 )
+from tests.coordinator.stage import DRIVER, Stage
 
 
 def released(stage, rank):
@@ -342,6 +342,18 @@ def test_ssp_tells_a_rank_taken_over_the_slowest_clock():
     stage.register(0, "again")
     stage.ready(0, 9, who="again")
     assert [m.clock for m in stage.got("again", Slowest)] == [2]
+
+
+def test_an_ssp_rank_taken_over_begins_no_further_ahead_than_its_bound():
+    stage = Stage()
+    stage.start([3, 3], consistency="ssp:1")
+    stage.tick(1, 2)
+    stage.leave("w1")
+    stage.register(1, "again")
+    stage.ready(1, 3, who="again")
+    assert stage.got("again", Begin) == []
+    stage.tick(0, 1, waiting=False)
+    assert [m.clock for m in stage.got("again", Begin)] == [2]
 
 
 @pytest.mark.parametrize("consistency", ["asp", "ssp:2"])

@@ -8,7 +8,6 @@ import random
 
 import pytest
 
-from coordinator.stage import DRIVER, Stage
 from sparkps.wire.messages import (
     Begin,
     Continue,
@@ -26,6 +25,7 @@ from sparkps.wire.messages import (
     Tick,
     TokenGone,
 )
+from tests.coordinator.stage import DRIVER, Stage
 
 
 class Worker:

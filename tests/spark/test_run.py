@@ -16,6 +16,7 @@ from sparkps.errors import (
     InvalidArgument,
     InvalidInput,
     NotEnoughSlots,
+    NotPicklable,
     PSError,
     WrongType,
 )
@@ -294,6 +295,17 @@ def test_a_bad_argument_is_named_before_anything_runs(
 ) -> None:
     with pytest.raises((InvalidArgument, WrongType), match=words):
         ps.run(rows, lambda worker, batch: None, **arguments)
+
+
+def test_a_step_that_holds_the_context_is_refused_and_leaves_no_session(
+    ps: PSContext, rows: DataFrame
+) -> None:
+    def step(worker: Any, batch: pa.RecordBatch) -> None:
+        ps.table("t").push([0], [1.0])
+
+    with pytest.raises(NotPicklable, match="use a table handle"):
+        ps.run(rows, step)
+    assert ps.status()["sessions"] == []
 
 
 def test_a_step_must_be_callable(ps: PSContext, rows: DataFrame) -> None:

@@ -53,12 +53,6 @@ def test_asp_applies_every_write_once() -> None:
     check_that_it_happened(run_all("asp"))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=Violation,
-    reason="Gate.may_begin lets a new attempt begin beyond the bound; RowCache.fresh takes a row "
-    "that was never stored for fresh at clocks below the staleness",
-)
 def test_ssp_stays_within_its_bound() -> None:
     check_that_it_happened(run_all("ssp:2"), "held back")
 
