@@ -45,7 +45,7 @@ spark: $(SETUP)
 lint: $(SETUP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --config setup.cfg
+	$(BIN)/lint-imports
 
 bench: $(SETUP)
 	$(BIN)/python jobs/bench/push_pull.py

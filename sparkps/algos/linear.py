@@ -12,14 +12,14 @@ clock: of all ranks in bsp, of one batch otherwise; so that a short last batch w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from sparkps.client.keyset import Keyset
 from sparkps.client.table import Table
-from sparkps.client.vocabulary import Keyset
 from sparkps.client.worker import Worker
 from sparkps.errors import InvalidInput
 from sparkps.kernels.csr import dot, dot_t, logistic
@@ -44,7 +44,7 @@ class LinearBatch(NamedTuple):
     where any id is legal.
     """
 
-    indptr: npt.NDArray[np.integer]
+    indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64]
     columns: npt.NDArray[np.int32]
     values: npt.NDArray[np.float32] | None
     labels: npt.NDArray[np.float32]
@@ -66,7 +66,12 @@ def solver_optimizer(solver: str, step_size: float | None, l1: float, l2: float)
         :func:`ftrl_penalties`.
     """
     rate = STEP_SIZES[solver] if step_size is None else step_size
-    kinds = {"adagrad": AdaGrad, "adam": Adam, "sgd": SGD, "ftrl": FTRL}
+    kinds: dict[str, Callable[..., Optimizer]] = {
+        "adagrad": AdaGrad,
+        "adam": Adam,
+        "sgd": SGD,
+        "ftrl": FTRL,
+    }
     return kinds[solver](lr=rate, l1=l1, l2=l2)
 
 

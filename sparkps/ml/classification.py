@@ -231,7 +231,7 @@ class LogisticRegression(
         l1, l2 = self._penalties()
         tables: list[Table] = []
         try:
-            # float64, as pyspark.ml: sums in float32 depend on the order of rows in the fifth digit.
+            # float64, as pyspark.ml: in float32 the order of rows shows in the fifth digit.
             weights = context.table(
                 f"{name}/weights",
                 dtype="float64",

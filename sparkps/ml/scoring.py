@@ -23,7 +23,6 @@ import pyarrow.parquet as pq
 from pyspark import SparkFiles
 
 from sparkps.errors import InvalidInput, InvalidSetting
-from sparkps.kernels.csr import dot
 from sparkps.spark.batches import csr
 from sparkps.store import functions
 
@@ -157,9 +156,7 @@ def margin_function(
                     where=f"column {features!r}",
                     reason=f"the model has {size} features and this row {rows.size}",
                 )
-            margins = (
-                dot(rows.indptr, rows.columns, rows.values, weights.lookup(rows.keys)) + intercept
-            )
+            margins = rows.dot(weights.lookup(rows.distinct)) + intercept
             column = pa.array(margins, pa.float64())
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, column], names=[*batch.schema.names, output]

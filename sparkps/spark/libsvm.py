@@ -153,16 +153,17 @@ def _cast(tokens: pa.Array, kind: pa.DataType) -> np.ndarray:
     """Numbers of text tokens; one that is none becomes NaN or :data:`_NOT_A_NUMBER`."""
     tokens = pc.utf8_ltrim(tokens, "+")
     try:
-        return pc.cast(tokens, kind).to_numpy(zero_copy_only=False)
+        numbers = pc.cast(tokens, kind)
     except pa.ArrowInvalid:
         pattern = (
             r"^-?\d+$" if pa.types.is_integer(kind) else r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
         )
         good = pc.match_substring_regex(tokens, pattern)
         numbers = pc.cast(pc.if_else(good, tokens, pa.scalar(None, pa.string())), kind)
-        return pc.fill_null(
-            numbers, _NOT_A_NUMBER if pa.types.is_integer(kind) else float("nan")
-        ).to_numpy()
+        missing = _NOT_A_NUMBER if pa.types.is_integer(kind) else float("nan")
+        numbers = pc.fill_null(numbers, missing)
+    array: np.ndarray = numbers.to_numpy(zero_copy_only=False)
+    return array
 
 
 def _line_number(file: str, line: str) -> str:

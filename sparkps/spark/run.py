@@ -24,6 +24,7 @@ Whose error is raised:
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import secrets
 import sys
@@ -198,10 +199,15 @@ def _open(context: Running, spec: SessionSpec) -> int:
     This waits while another run of the application gathers its workers.
     """
     settings = context.settings
-    number, token = context.client.request(
-        lambda request: OpenSession(request, spec),
-        timeout=settings.gang_timeout + settings.request_timeout,
-    )
+    try:
+        number, token = context.client.request(
+            lambda request: OpenSession(request, spec),
+            timeout=settings.gang_timeout + settings.request_timeout,
+        )
+    except BaseException:
+        with contextlib.suppress(PSError):
+            context.client.close_session(spec.id)
+        raise
     if number != spec.id:
         context.client.close_session(number)
         raise InvalidArgument(name="session", value=spec.id, reason="is another run's; try again")

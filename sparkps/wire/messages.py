@@ -1,11 +1,13 @@
 """The headers of all messages, as typed MessagePack arrays; ``PROTOCOL.md`` says what each means.
 
-A message is ``[header][buffer...]``. A header is one of the structs below, encoded as ``[tag, field, ...]``; fields
-are only ever added at the end, with a default. Buffers are raw little-endian arrays, named in each struct's
-docstring. This module holds no rule and no state: what a message does is told by the cores that handle it.
+A message is ``[header][buffer...]``. A header is one of the structs below, encoded as ``[tag,
+field, ...]``; fields are only ever added at the end, with a default. Buffers are raw little-endian
+arrays, named in each struct's docstring. This module holds no rule and no state: what a message
+does is told by the cores that handle it.
 
-Three unions close the protocol: what a server takes on a data connection (:data:`ToServer`), what it answers
-(:data:`FromServer`), and what passes between the coordinator and everybody else (:data:`Control`).
+Three unions close the protocol: what a server takes on a data connection (:data:`ToServer`), what
+it answers (:data:`FromServer`), and what passes between the coordinator and everybody else
+(:data:`Control`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ PLAIN, ORDINALS, KEYSET = 0, 1, 2
 #: Status of one slice in the reply to a write (SEMANTICS §2).
 APPLIED, DUPLICATE, GAP, LATE, NOT_MINE, REFUSED = range(6)
 
-#: Kinds of a keyed write. RESTORE sets whole rows, the optimizer's fields included: it has one buffer per field.
+#: Kinds of a keyed write. RESTORE sets whole rows, the optimizer's fields included: it has one
+#: buffer per field.
 PUSH, ASSIGN, RESTORE = 0, 1, 2
 
 #: Kinds of a function call.
@@ -36,11 +39,14 @@ class Message(msgspec.Struct, array_like=True, gc=False):
     """Base of all headers."""
 
 
-# --- data connections: client -> server -------------------------------------------------------------------------
+# --- data connections: client -> server
+# -------------------------------------------------------------------------
 
 
 class Hello(Message, tag=1):
-    """First message of a data connection. ``ticket`` is empty until connections are admitted by tickets."""
+    """First message of a data connection. ``ticket`` is empty until connections are admitted by
+    tickets.
+    """
 
     version: int
     client: bytes
@@ -50,10 +56,12 @@ class Hello(Message, tag=1):
 
 
 class Pull(Message, tag=2):
-    """Read rows. Buffers: parts int32 (k, 2) = (partition, count); keys int64 (PLAIN) or ordinals int32 (ORDINALS).
+    """Read rows. Buffers: parts int32 (k, 2) = (partition, count); keys int64 (PLAIN) or ordinals
+    int32 (ORDINALS).
 
-    KEYSET sends no buffer: ``first`` and ``count`` are the range of the keyset's rows on this server that is read.
-    ``ref`` names the vocabulary or keyset. ``session`` 0 reads outside a run and sees the last sealed state.
+    KEYSET sends no buffer: ``first`` and ``count`` are the range of the keyset's rows on this
+    server that is read. ``ref`` names the vocabulary or keyset. ``session`` 0 reads outside a run
+    and sees the last sealed state.
     """
 
     id: int
@@ -70,11 +78,12 @@ class Pull(Message, tag=2):
 
 
 class Push(Message, tag=3):
-    """Write rows. Buffers: slices int64 (k, 6) = (partition, slice, count, prev clock, prev seq, prev slice); keys
-    int64 or ordinals int32 or nothing, by ``mode``; values (n, width) of the table's dtype.
+    """Write rows. Buffers: slices int64 (k, 6) = (partition, slice, count, prev clock, prev seq,
+    prev slice); keys int64 or ordinals int32 or nothing, by ``mode``; values (n, width) of the
+    table's dtype.
 
-    In mode KEYSET the rows of a slice are those from ``slice * rows_per_slice`` of its partition in the keyset.
-    Keys are distinct within one push of kind PUSH (the client has summed them).
+    In mode KEYSET the rows of a slice are those from ``slice * rows_per_slice`` of its partition in
+    the keyset. Keys are distinct within one push of kind PUSH (the client has summed them).
     """
 
     id: int
@@ -91,11 +100,12 @@ class Push(Message, tag=3):
 
 
 class Function(Message, tag=4):
-    """Run a function on partitions. Buffers: slices int64 (k, 6), count 0; then the pickled (function, arguments).
+    """Run a function on partitions. Buffers: slices int64 (k, 6), count 0; then the pickled
+    (function, arguments).
 
-    ``name`` names a built-in, whose arguments are ``numbers`` and whose one buffer is absent; an empty name says
-    that the buffer is a pickle, which only a trusted listener takes. REDUCE ignores the position columns.
-    CONFIGURE has the optimizer's new numbers in ``numbers``.
+    ``name`` names a built-in, whose arguments are ``numbers`` and whose one buffer is absent; an
+    empty name says that the buffer is a pickle, which only a trusted listener takes. REDUCE ignores
+    the position columns. CONFIGURE has the optimizer's new numbers in ``numbers``.
     """
 
     id: int
@@ -112,8 +122,8 @@ class Function(Message, tag=4):
 
 
 class Register(Message, tag=5):
-    """Add keys to a vocabulary. Buffers: parts int32 (k, 2); keys int64. ``start`` is the first server-local ordinal
-    of this message (a repeat is recognised by it and acknowledged)."""
+    """Add keys to a vocabulary. Buffers: parts int32 (k, 2); keys int64. ``start`` is the first
+    server-local ordinal of this message (a repeat is recognised by it and acknowledged)."""
 
     id: int
     table: int
@@ -126,8 +136,9 @@ class Register(Message, tag=5):
 
 
 class MakeKeyset(Message, tag=6):
-    """Make (a piece of) a keyset. Buffers: parts int32 (k, 2); ordinals int32 in ``vocabulary``, or keys int64 if that
-    is empty. ``start`` is the number of the keyset's rows on this server sent before; ``total`` all of them."""
+    """Make (a piece of) a keyset. Buffers: parts int32 (k, 2); ordinals int32 in ``vocabulary``, or
+    keys int64 if that is empty. ``start`` is the number of the keyset's rows on this server sent
+    before; ``total`` all of them."""
 
     id: int
     table: int
@@ -142,9 +153,11 @@ class MakeKeyset(Message, tag=6):
 
 
 class Scan(Message, tag=7):
-    """Read whole partitions as of now. Buffers: partitions int32 (k,). Answered by several :class:`Chunk`.
+    """Read whole partitions as of now. Buffers: partitions int32 (k,). Answered by several
+    :class:`Chunk`.
 
-    ``fields`` are field numbers; ``keys_only`` leaves the values out; ``count_only`` answers counts alone.
+    ``fields`` are field numbers; ``keys_only`` leaves the values out; ``count_only`` answers counts
+    alone.
     """
 
     id: int
@@ -163,7 +176,8 @@ class Ping(Message, tag=8):
 ToServer = Hello | Pull | Push | Function | Register | MakeKeyset | Scan | Ping
 
 
-# --- data connections: server -> client -------------------------------------------------------------------------
+# --- data connections: server -> client
+# -------------------------------------------------------------------------
 
 
 class Welcome(Message, tag=32):
@@ -182,7 +196,8 @@ class Rows(Message, tag=33):
 
 
 class Acked(Message, tag=34):
-    """Answer to a write or a registration. Buffer: one status uint8 per slice, absent when all are APPLIED.
+    """Answer to a write or a registration. Buffer: one status uint8 per slice, absent when all are
+    APPLIED.
 
     ``code`` and ``fields`` carry the error of the refused slices, if any.
     """
@@ -193,10 +208,12 @@ class Acked(Message, tag=34):
 
 
 class Results(Message, tag=35):
-    """Answer to :class:`Function`: statuses uint8 (k,) (empty buffer for REDUCE and when all are APPLIED); then the results.
+    """Answer to :class:`Function`: statuses uint8 (k,) (empty buffer for REDUCE and when all are
+    APPLIED); then the results.
 
-    ``shapes`` holds per partition (partition, [(dtype, shape), ...]) of the arrays in the buffers that follow, for
-    built-ins; it is empty when the one buffer is a pickled list of (partition, result).
+    ``shapes`` holds per partition (partition, [(dtype, shape), ...]) of the arrays in the buffers
+    that follow, for built-ins; it is empty when the one buffer is a pickled list of (partition,
+    result).
     """
 
     id: int
@@ -204,7 +221,8 @@ class Results(Message, tag=35):
 
 
 class Chunk(Message, tag=36):
-    """A piece of a scan, partitions in ascending order, rows in row order. Buffers: keys int64 (n,), one per field.
+    """A piece of a scan, partitions in ascending order, rows in row order. Buffers: keys int64
+    (n,), one per field.
 
     ``rows`` = (partition, rows in this chunk) pairs; ``more`` says that another chunk follows.
     """
@@ -215,7 +233,9 @@ class Chunk(Message, tag=36):
 
 
 class Refused(Message, tag=37):
-    """A typed error for the whole request; the server lives on. ``id`` is 0 when the header could not be read."""
+    """A typed error for the whole request; the server lives on. ``id`` is 0 when the header could
+    not be read.
+    """
 
     id: int
     code: str
@@ -223,14 +243,17 @@ class Refused(Message, tag=37):
 
 
 class UnknownRef(Message, tag=38):
-    """The vocabulary or keyset ``ref`` is not here (never was, was over the limit, or its partition moved)."""
+    """The vocabulary or keyset ``ref`` is not here (never was, was over the limit, or its partition
+    moved).
+    """
 
     id: int
     ref: bytes
 
 
 class NotMine(Message, tag=39):
-    """Some partition of a read is not served here; ``view`` is the newest that this server knows."""
+    """Some partition of a read is not served here; ``view`` is the newest that this server knows.
+    """
 
     id: int
     view: int
@@ -239,8 +262,9 @@ class NotMine(Message, tag=39):
 FromServer = Welcome | Rows | Acked | Results | Chunk | Refused | UnknownRef | NotMine
 
 
-# --- the coordinator and everybody else -------------------------------------------------------------------------
-# Requests carry an ``id`` and are answered once by Answer or Denied; the others are one-way.
+# --- the coordinator and everybody else
+# ------------------------------------------------------------------------- Requests carry an ``id``
+# and are answered once by Answer or Denied; the others are one-way.
 
 
 class Join(Message, tag=64):
@@ -289,7 +313,9 @@ class Denied(Message, tag=69):
 
 
 class CreateTable(Message, tag=70):
-    """-> TableInfo. An existing table of equal spec is returned as it is, another spec is TableExists."""
+    """-> TableInfo. An existing table of equal spec is returned as it is, another spec is
+    TableExists.
+    """
 
     id: int
     spec: TableSpec
@@ -317,15 +343,18 @@ class DropTable(Message, tag=73):
 
 
 class OpenSession(Message, tag=74):
-    """-> [session id, token of rank ``size`` (or of rank 0, for a driver session)], when every server knows it."""
+    """-> [session id, token of rank ``size`` (or of rank 0, for a driver session)], when every
+    server knows it.
+    """
 
     id: int
     spec: SessionSpec
 
 
 class CloseSession(Message, tag=75):
-    """-> the kept error of a worker, if any, as {"rank", "text", "error" (pickled), "fatal"}, else None; when every
-    server refuses the session. ``code``/``fields`` say why it ends, for workers that still run."""
+    """-> the kept error of a worker, if any, as {"rank", "text", "error" (pickled), "fatal"}, else
+    None; when every server refuses the session. ``code``/``fields`` say why it ends, for workers
+    that still run."""
 
     id: int
     session: int
@@ -412,9 +441,9 @@ class Ready(Message, tag=97):
 
 
 class Tick(Message, tag=98):
-    """All writes of the clocks below ``clock`` are acknowledged. ``numbers``: one dict per clock since the last tick,
-    as (clock, numbers). ``waiting`` says that the worker blocks until it is released. ``epoch_end`` (manual clocks) ends
-    the epoch."""
+    """All writes of the clocks below ``clock`` are acknowledged. ``numbers``: one dict per clock
+    since the last tick, as (clock, numbers). ``waiting`` says that the worker blocks until it is
+    released. ``epoch_end`` (manual clocks) ends the epoch."""
 
     session: int
     rank: int
@@ -436,7 +465,9 @@ class Finish(Message, tag=99):
 
 
 class Failed(Message, tag=100):
-    """A worker's own exception: pickled, and in words. ``fatal`` errors end the session; others only this attempt."""
+    """A worker's own exception: pickled, and in words. ``fatal`` errors end the session; others
+    only this attempt.
+    """
 
     session: int
     rank: int
@@ -450,7 +481,9 @@ class Failed(Message, tag=100):
 
 
 class Granted(Message, tag=112):
-    """The task holds the rank: resume at ``clock`` with ``state``. ``finished``: the rank is done, here is its result."""
+    """The task holds the rank: resume at ``clock`` with ``state``. ``finished``: the rank is done,
+    here is its result.
+    """
 
     session: int
     rank: int
@@ -473,9 +506,10 @@ class GangComplete(Message, tag=113):
 class Begin(Message, tag=114):
     """Every rank is ready: ``clocks`` per epoch (0: manual), ``rows`` of each rank; train.
 
-    Start in ``epoch`` at ``clock`` (which may be later than what Granted said: with manual clocks all ranks go on
-    at the largest clock). It is sent when that clock is open, so nothing need be waited for. ``last`` are the sums of
-    the clock before; ``stop`` says that the driver has stopped the run: no epoch is left to train.
+    Start in ``epoch`` at ``clock`` (which may be later than what Granted said: with manual clocks
+    all ranks go on at the largest clock). It is sent when that clock is open, so nothing need be
+    waited for. ``last`` are the sums of the clock before; ``stop`` says that the driver has stopped
+    the run: no epoch is left to train.
     """
 
     session: int
@@ -489,7 +523,9 @@ class Begin(Message, tag=114):
 
 
 class Released(Message, tag=115):
-    """Go past the barrier at ``clock``: bsp with the sums of the clock before; ends of epochs with new params."""
+    """Go past the barrier at ``clock``: bsp with the sums of the clock before; ends of epochs with
+    new params.
+    """
 
     session: int
     clock: int
@@ -506,7 +542,9 @@ class Slowest(Message, tag=116):
 
 
 class Ended(Message, tag=117):
-    """The session is over; nothing about it follows. An empty ``code`` is a good end (told to the driver only)."""
+    """The session is over; nothing about it follows. An empty ``code`` is a good end (told to the
+    driver only).
+    """
 
     session: int
     code: str = ""
@@ -526,8 +564,9 @@ class TokenGone(Message, tag=118):
 
 
 class EpochEnded(Message, tag=128):
-    """All ranks have ended ``epoch``; ``metrics`` are the sums, with ``epoch`` and ``seconds``. ``wait`` says that a
-    Continue is expected. In bsp, everything below ``clock`` is sealed on all servers."""
+    """All ranks have ended ``epoch``; ``metrics`` are the sums, with ``epoch`` and ``seconds``.
+    ``wait`` says that a Continue is expected. In bsp, everything below ``clock`` is sealed on all
+    servers."""
 
     session: int
     epoch: int
@@ -554,7 +593,9 @@ class Warned(Message, tag=130):
 
 
 class ServerDown(Message, tag=131):
-    """To everyone: a server is lost, with what was in it: the tables that had a partition there, and their ids."""
+    """To everyone: a server is lost, with what was in it: the tables that had a partition there,
+    and their ids.
+    """
 
     server: int
     status: str
@@ -588,7 +629,9 @@ class AddSession(Message, tag=147):
 
 
 class RemoveSession(Message, tag=148):
-    """Refuse the session from now on, then drop its ledgers, staged writes, vocabularies and keysets."""
+    """Refuse the session from now on, then drop its ledgers, staged writes, vocabularies and
+    keysets.
+    """
 
     op: int
     session: int
@@ -610,7 +653,9 @@ class Seal(Message, tag=150):
 
 
 class Snapshot(Message, tag=151):
-    """Write every local partition of the table to files under ``path``; Done carries their manifest entries."""
+    """Write every local partition of the table to files under ``path``; Done carries their manifest
+    entries.
+    """
 
     op: int
     table: int
@@ -639,11 +684,50 @@ class NewView(Message, tag=154):
 
 
 Control = (
-    Join | ServerUp | Joined | Beat | Answer | Denied
-    | CreateTable | FindTable | ListTables | DropTable | OpenSession | CloseSession | Continue | SealAll | SaveTable
-    | GetStatus | ServerExited | Shutdown | GetView
-    | RegisterRank | Ready | Tick | Finish | Failed
-    | Granted | GangComplete | Begin | Released | Slowest | Ended | TokenGone
-    | EpochEnded | Progress | Warned | ServerDown
-    | SetView | AddTable | RemoveTable | AddSession | RemoveSession | SetToken | Seal | Snapshot | Leave | Done | NewView
+    Join
+    | ServerUp
+    | Joined
+    | Beat
+    | Answer
+    | Denied
+    | CreateTable
+    | FindTable
+    | ListTables
+    | DropTable
+    | OpenSession
+    | CloseSession
+    | Continue
+    | SealAll
+    | SaveTable
+    | GetStatus
+    | ServerExited
+    | Shutdown
+    | GetView
+    | RegisterRank
+    | Ready
+    | Tick
+    | Finish
+    | Failed
+    | Granted
+    | GangComplete
+    | Begin
+    | Released
+    | Slowest
+    | Ended
+    | TokenGone
+    | EpochEnded
+    | Progress
+    | Warned
+    | ServerDown
+    | SetView
+    | AddTable
+    | RemoveTable
+    | AddSession
+    | RemoveSession
+    | SetToken
+    | Seal
+    | Snapshot
+    | Leave
+    | Done
+    | NewView
 )
