@@ -343,6 +343,9 @@ class ClientCore:
     def _drop(self, lane: Lane, request: Request) -> None:
         """Forget a request: it is answered, given up, or nobody waits for it."""
         self._take_off(lane, request)
+        # ``plain`` refers to the request itself: without this its buffers would live until the
+        # garbage collector finds the two.
+        request.plain, request.buffers = None, ()
         request.call.settled()
 
     def _fail(self, lane: Lane, error: PSError, *, reads_only: bool) -> None:

@@ -82,12 +82,6 @@ def sizes_of(spec: TableSpec, message_max: int) -> Sizes:
     return Sizes(row, room, max(1, SLICE_NUMBERS // spec.width))
 
 
-def overlapping(rows: int, total: int, servers: int) -> int:
-    import os
-    k = int(os.environ.get("PSK", "1"))
-    return min(rows, max(int(os.environ.get("PSL", "8192")), -(-total // (k * servers))))
-
-
 def pieces(routes: Routes, counts: Array, total: int, rows: int) -> list[Piece]:
     """Cut the grouped order into pieces of at most ``rows`` rows.
 
@@ -102,7 +96,6 @@ def pieces(routes: Routes, counts: Array, total: int, rows: int) -> list[Piece]:
     rows
         The largest piece.
     """
-    rows = overlapping(rows, total, len(routes.servers))
     if len(routes.servers) == 1 and total <= rows:
         return [Piece(routes.servers[0], _parts(routes.parts, counts, total), 0, total, 0)]
     found: list[Piece] = []
@@ -189,7 +182,6 @@ class Cuts(NamedTuple):
 def cut_slices(routes: Routes, counts: Array, total: int, rows_per_slice: int, rows: int) -> Cuts:
     """Cut a write into slices and messages of at most ``rows`` rows (a slice at least)."""
     slices = cut(routes.partitions, counts, rows_per_slice)
-    rows = overlapping(rows, total, len(routes.servers))
     if len(routes.servers) == 1 and total <= rows:
         return Cuts(slices, [(routes.servers[0], 0, len(slices), 0, total)])
     ends = np.cumsum(slices[:, 2])

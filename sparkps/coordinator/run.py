@@ -42,6 +42,7 @@ from sparkps.coordinator.ranks import Rank, Ranks, difference
 from sparkps.coordinator.stalls import find_stalls
 from sparkps.errors import (
     InvalidArgument,
+    InvalidInput,
     MalformedRequest,
     NonDeterministicInput,
     PSError,
@@ -156,6 +157,9 @@ class Run:
         if not self.gate.begun:
             reports = [other.ready for other in self.ranks.all if other.ready is not None]
             if len(reports) < self.spec.size:
+                return
+            if not any(batches for batches, _, _ in reports):
+                self.fail(InvalidInput(where="the training DataFrame", reason="it has no rows"))
                 return
             self.gate.begin([batches for batches, _, _ in reports])
             self._epoch_since = self._hub.now

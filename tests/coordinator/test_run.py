@@ -162,17 +162,13 @@ def test_ranks_without_rows_take_part_in_every_epoch():
     assert stage.got(DRIVER, Ended)[0].code == ""
 
 
-def test_a_run_without_any_rows_ends_well():
+def test_a_run_without_any_rows_fails_before_it_begins():
     stage = Stage()
     stage.start([0, 0], consistency="bsp", epochs=2)
-    assert stage.got("w0", Begin)[0].clocks == 1
-    for clock in (1, 2):
-        stage.tick(0, clock)
-        stage.tick(1, clock)
-    stage.finish(0)
-    stage.finish(1)
-    assert [m.epoch for m in stage.got(DRIVER, EpochEnded)] == [0, 1]
-    assert stage.got(DRIVER, Ended)[0].code == ""
+    assert stage.got("w0", Begin) == []
+    assert stage.got(DRIVER, EpochEnded) == []
+    ended = stage.got(DRIVER, Ended)[0]
+    assert str(from_wire(ended.code, ended.fields)) == "the training DataFrame: it has no rows"
 
 
 def test_ticks_that_come_twice_count_once():

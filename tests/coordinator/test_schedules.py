@@ -120,6 +120,7 @@ class Play:
         self.staleness = int(staleness) if staleness else None
         self.size, self.epochs = self.random.randint(1, 4), self.random.randint(1, 3)
         self.batches = [self.random.randint(0, 4) for _ in range(self.size)]
+        self.batches[0] = self.batches[0] or 1  # a run without any rows fails
         self.on_epoch = self.random.random() < 0.5
         self.deaths = self.random.randint(0, 6)
         self.session = self.stage.open(

@@ -64,7 +64,7 @@ def test_b39_names_need_not_be_ascii(ps: PSContext, tmp_path: Path) -> None:
 def test_b39_a_table_may_have_any_printable_name_and_any_path(
     ps: PSContext, tmp_path: Path
 ) -> None:
-    table = ps.table("a table/with.dots 表")
+    table = ps.table("a table/with.dots 表", width=1)
     table.push([7], [1.0])
     path = str(tmp_path / "my modèle" / "第1")
     table.save(path)
@@ -77,7 +77,7 @@ def test_b38_a_save_that_dies_leaves_the_old_model_whole(ps: PSContext, tmp_path
     path = str(tmp_path / "model")
     ps.stop()  # the last test of this file: there is one context at a time
     with PSContext(ps.spark, servers=2, progress=False) as context:
-        table = context.table("b38 dies")
+        table = context.table("b38 dies", width=1)
         table.push(range(1000), [1.0] * 1000)
         table.save(path)
         os.kill(context._launcher.pids()["server 1"], signal.SIGKILL)
