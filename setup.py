@@ -1,5 +1,6 @@
 """Compile the kernels. All other metadata stands in ``setup.cfg``."""
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -18,6 +19,7 @@ extensions = [
 ]
 
 setup(
+    options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         extensions,
         language_level=3,

@@ -1,8 +1,7 @@
 """Train a sparse logistic regression on parameter servers, test it, and save the model.
 
-    python jobs/logistic_regression.py --train train.libsvm.gz --test test.libsvm.gz --model
-    out.model spark-submit jobs/logistic_regression.py --train hdfs:///clicks/train.parquet --model
-    hdfs:///clicks/model
+    python jobs/logistic_regression.py --train train.libsvm.gz --test test.gz --model out.model
+    spark-submit jobs/logistic_regression.py --train clicks.parquet --model hdfs:///clicks/model
 
 Input is libsvm text (any compression that Spark reads; 1-based indices unless --base 0), or Parquet
 with columns ``label``, ``features`` (a vector, or array<bigint> of ids) and, beside ids, optionally
@@ -74,6 +73,7 @@ def scores(predictions: DataFrame) -> dict[str, float]:
 def main() -> int:
     args = arguments()
     builder = SparkSession.builder.appName("sparkps logistic regression")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")  # ours tells more
     spark = (builder.master(args.master) if args.master else builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:

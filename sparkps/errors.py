@@ -98,13 +98,17 @@ class PSError(Exception):
         return self
 
 
+_BY_NAME[PSError.__name__] = PSError
+
+
 def _rebuild(name: str, fields: dict[str, Any]) -> PSError:
     return from_wire(name, fields)
 
 
 def from_wire(name: str, fields: dict[str, Any]) -> PSError:
-    """The one map from wire status to exception; an unknown name becomes a plain "
-    ":class:`PSError`."""
+    """The one map from wire status to exception; an unknown name becomes a plain
+    :class:`PSError`.
+    """
     kind = _BY_NAME.get(name)
     if kind is None:
         return PSError(reason=f"{name}: {fields}")

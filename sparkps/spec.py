@@ -7,11 +7,12 @@ MessagePack.
 from __future__ import annotations
 
 import difflib
+import zlib
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from sparkps.errors import InvalidArgument
+from sparkps.errors import InvalidArgument, WrongType
 
 DTYPES: Final = ("float32", "float64", "int64")
 #: Partitions move in groups, so that a primary has few backup servers (SEMANTICS §7); a power of
@@ -20,6 +21,12 @@ GROUPS: Final = 64
 DEFAULT_PARTITIONS: Final = 64
 MAX_PARTITIONS: Final = 4096
 MAX_WIDTH: Final = 65_536
+#: Rows of a partition: their numbers are int32.
+MAX_ROWS: Final = 2**31 - 1
+#: The largest number of float32.
+FLOAT32_MAX: Final = (2 - 2**-23) * 2.0**127
+#: Bytes of a table's name.
+MAX_NAME: Final = 255
 #: Rows of one slice: ``max(1, SLICE_NUMBERS // width)``; part of the protocol, never of a setting.
 SLICE_NUMBERS: Final = 16_384
 NO_SESSION: Final = 0
@@ -66,13 +73,8 @@ class TableSpec(msgspec.Struct, frozen=True, array_like=True):
         """Return ``self``, or raise :class:`~sparkps.errors.InvalidArgument` that names the bad
         argument.
         """
+        check_name(self.name)
         for name, value, good, reason in (
-            (
-                "name",
-                self.name,
-                0 < len(self.name.encode()) <= 255 and self.name.isprintable(),
-                "a table's name has 1 to 255 bytes of printable characters",
-            ),
             ("width", self.width, 1 <= self.width <= MAX_WIDTH, f"must be 1 to {MAX_WIDTH}"),
             (
                 "dim",
@@ -94,19 +96,35 @@ class TableSpec(msgspec.Struct, frozen=True, array_like=True):
                 f"must not exceed dim={self.dim}",
             ),
             (
+                "dim",
+                self.dim,
+                self.dim is None or self.dim <= self.partitions * MAX_ROWS,
+                f"{self.partitions} partitions have at most {MAX_ROWS} keys each; "
+                "give the table more partitions",
+            ),
+            (
                 "optimizer",
                 self.optimizer and self.optimizer.name,
                 not (self.optimizer and self.dtype == "int64"),
                 "int64 tables count and take no optimizer",
+            ),
+            (
+                "init",
+                self.init,
+                self.dtype != "float32" or max(abs(self.init.a), abs(self.init.b)) <= FLOAT32_MAX,
+                "must fit in float32; use dtype='float64' for larger numbers",
             ),
             ("seed", self.seed, -(2**63) <= self.seed < 2**63, "must fit in 64 bits"),
             (
                 "init",
                 self.init,
                 self.dtype != "int64"
-                or (self.init.kind == "constant"
-                and self.init.a == int(self.init.a)),
-                "int64 tables start from a whole number",
+                or (
+                    self.init.kind == "constant"
+                    and float(self.init.a).is_integer()
+                    and abs(self.init.a) < 2**63
+                ),
+                "int64 tables start from a whole number that fits in 64 bits",
             ),
         ):
             if not good:
@@ -116,10 +134,41 @@ class TableSpec(msgspec.Struct, frozen=True, array_like=True):
     def difference(self, other: TableSpec) -> str:
         """Name what differs from another spec, as ``width 1 != 8``."""
         return ", ".join(
-            f"{field} {getattr(self, field)!r} != {getattr(other, field)!r}"
+            f"{field} {_shown(getattr(self, field))} != {_shown(getattr(other, field))}"
             for field in self.__struct_fields__
             if getattr(self, field) != getattr(other, field)
         )
+
+
+def _shown(value: Any) -> str:
+    """A value of a spec in a few words: an optimizer without the pickle of its class."""
+    if not isinstance(value, OptimizerSpec):
+        return repr(value)
+    numbers = ", ".join(f"{name}={number:g}" for name, number in value.numbers)
+    source = "" if value.source is None else f" (pickle {zlib.crc32(value.source):08x})"
+    return f"{value.name}({numbers}){source}"
+
+
+def check_name(name: Any) -> str:
+    """Return a table's name.
+
+    Raises
+    ------
+    WrongType
+        It is no string.
+    InvalidArgument
+        It is empty, too long, or has characters that cannot be shown.
+    """
+    if not isinstance(name, str):
+        raise WrongType(what="a table's name", got=type(name).__name__, expected="a string")
+    # Half a surrogate pair is not printable and has no bytes, so that is asked first.
+    if not name.isprintable() or not 0 < len(name.encode()) <= MAX_NAME:
+        raise InvalidArgument(
+            name="name",
+            value=name if len(name) <= MAX_NAME else f"{name[:20]}...",
+            reason=f"a table's name has 1 to {MAX_NAME} bytes of printable characters",
+        )
+    return name
 
 
 class TableInfo(msgspec.Struct, frozen=True, array_like=True):

@@ -179,6 +179,8 @@ class Access:
             lambda: push_requests(call, seat, table, view, cuts, naming, values, kind),
             wait=waits,
         )
+        if waits and call.left == 0 and call.error is None:
+            return None
         pending = Pending(client, call)
         if waits or call.error is not None:
             pending.wait()

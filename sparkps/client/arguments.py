@@ -42,7 +42,7 @@ def as_keys(keys: Any, table: str) -> Array:
         and keys.flags.c_contiguous
     ):
         return keys
-    array = np.asarray(keys)
+    array = _as_array(keys, f"keys of table {table!r}", "whole numbers in one dimension")
     if array.ndim != 1:
         raise WrongType(
             what=f"keys of table {table!r}", got=f"of shape {array.shape}", expected="one dimension"
@@ -55,6 +55,14 @@ def as_keys(keys: Any, table: str) -> Array:
         )
     _refuse_large(array, table)
     return np.ascontiguousarray(array, dtype=INT64)
+
+
+def _as_array(given: Any, what: str, expected: str) -> Array:
+    """Whatever numpy understands; lists of lists of several lengths it does not."""
+    try:
+        return np.asarray(given)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise WrongType(what=what, got=f"no array ({error})", expected=expected) from None
 
 
 def _refuse_large(array: Array, table: str) -> None:
@@ -104,7 +112,7 @@ def as_ordinals(ordinals: Any, size: int, table: str) -> Array:
         and ordinals.flags.c_contiguous
     ):
         return ordinals
-    array = np.asarray(ordinals)
+    array = _as_array(ordinals, f"ordinals of table {table!r}", "what vocabulary.add() returns")
     if array.size == 0:
         return np.empty(0, INT32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -148,7 +156,7 @@ def as_values(values: Any, rows: int, spec: TableSpec) -> Array:
     InvalidArgument
         A wrong shape; a number that is not finite (its row is named).
     """
-    array = np.asarray(values)
+    array = _as_array(values, f"values for table {spec.name!r}", "numbers in rows of one length")
     dtype = DTYPES[spec.dtype]
     if array.dtype is not dtype and array.dtype != dtype:
         array = _cast(array, dtype, spec)

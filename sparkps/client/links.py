@@ -27,7 +27,7 @@ from sparkps.config import Settings
 from sparkps.errors import ContextStopped, CoordinatorLost, PSError
 from sparkps.net.control import ControlLink
 from sparkps.net.wakeup import Wakeup
-from sparkps.spec import SessionSpec, TableInfo, TableSpec
+from sparkps.spec import SessionSpec, TableInfo, TableSpec, check_name
 from sparkps.wire.messages import (
     VERSION,
     CloseSession,
@@ -185,6 +185,7 @@ class Links:
 
     def find_table(self, name: str) -> TableInfo:
         """Find a table by its name; raise :class:`~sparkps.errors.TableNotFound`."""
+        check_name(name)
         return msgspec.convert(self.request(lambda number: FindTable(number, name)), TableInfo)
 
     def tables(self) -> list[TableInfo]:

@@ -30,7 +30,7 @@ from sparkps.kernels.keys import partition_sort
 from sparkps.kernels.sums import sum_by_key, unique
 from sparkps.optim.base import from_spec
 from sparkps.routing.partitioner import Routes, dense_bounds
-from sparkps.spec import TableInfo, TableSpec, plain
+from sparkps.spec import TableInfo, TableSpec
 from sparkps.store.builtin import Applier, Reducer, combine_tree
 from sparkps.wire import userfn
 from sparkps.wire.messages import ASSIGN, PUSH, RESTORE
@@ -364,8 +364,8 @@ class Table:
             raise InvalidArgument(
                 name="configure", value=numbers, reason=f"table {self.name!r} has no optimizer"
             )
-        from_spec(optimizer, userfn.loads).configured(**numbers)
-        values = {name: plain(value) for name, value in numbers.items()}
+        checked = from_spec(optimizer, userfn.loads).configured(**numbers)
+        values = {name: getattr(checked, name) for name in numbers}
         whole.configure(self._access, seat, values)
 
     def reduce(self, fn: Any, *args: Any, combine: Callable[[Any, Any], Any] | None = None) -> Any:

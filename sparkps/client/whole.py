@@ -15,7 +15,7 @@ from sparkps.client.access import Access
 from sparkps.client.calls import Call, PullCall, ReduceCall, Request, ScanCall, WriteCall
 from sparkps.client.seat import Seat
 from sparkps.client.split import whole_parts, whole_slices
-from sparkps.errors import InvalidArgument, WrongType
+from sparkps.errors import InvalidArgument, PSError, WrongType
 from sparkps.optim.base import from_spec
 from sparkps.routing.partitioner import Routes
 from sparkps.store import functions
@@ -51,7 +51,16 @@ def travelling(fn: Any, args: Sequence[Any]) -> Travelling:
         return Travelling(builtin, builtin.name, builtin.numbers(), None)
     if not callable(fn):
         raise WrongType(what="fn", got=type(fn).__name__, expected="a function of a partition")
-    return Travelling(None, "", {}, userfn.dumps((fn, args)))
+    try:
+        code = userfn.dumps((fn, args))
+    except PSError:  # one of ours, which says it better
+        raise
+    except Exception as error:  # a user's object may raise anything when it is pickled
+        got = f"an object that cannot be pickled ({error})"
+        raise WrongType(
+            what="fn, or one of its arguments", got=got, expected="what cloudpickle takes"
+        ) from error
+    return Travelling(None, "", {}, code)
 
 
 # --- scans

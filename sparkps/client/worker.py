@@ -22,6 +22,7 @@ Not here: the loop over epochs and batches (:mod:`.training`), messages from the
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -324,22 +325,34 @@ class Worker:
 
 
 def as_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return numbers as Python's own.
+    """Return numbers as Python's own; a whole number of more than 64 bits goes on as a float.
 
     Raises
     ------
     WrongType
-        Something is no number.
+        Something is no number, or its name no string.
     """
+    for name in numbers:
+        if not isinstance(name, str):
+            raise WrongType(
+                what=f"the name {name!r} of a number", got=type(name).__name__, expected="a string"
+            )
     return {name: _as_number(name, number) for name, number in numbers.items()}
 
 
 def _as_number(name: str, number: Any) -> Any:
-    if getattr(number, "ndim", 0) or isinstance(number, (list, tuple)):
+    if isinstance(number, (list, tuple)):
+        return [_as_number(name, item) for item in number]
+    if getattr(number, "ndim", 0):
         return [_as_number(name, item) for item in np.asarray(number).tolist()]
     value = plain(number)
     if isinstance(value, bool):
         value = int(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf if value > 0 else -math.inf
     if not isinstance(value, (int, float)):
         raise WrongType(
             what=f"the number {name!r} of a tick",
@@ -366,6 +379,25 @@ def as_state(state: Mapping[str, Any]) -> bytes:
             what="worker.state",
             got=f"something else ({error})",
             expected="numbers, strings, bytes, and lists and dicts of them",
+        ) from None
+
+
+def as_params(params: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return what ``on_epoch`` has returned as the workers will see it.
+
+    Raises
+    ------
+    WrongType
+        It holds something that does not travel.
+    """
+    try:
+        data = msgspec.msgpack.encode(params, enc_hook=plain)
+        return msgspec.msgpack.decode(data, type=dict[str, Any])
+    except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise WrongType(
+            what="the result of on_epoch",
+            got=f"a dict with something else in it ({error})",
+            expected='"stop", None, or names with numbers, strings, bytes, lists and dicts of them',
         ) from None
 
 

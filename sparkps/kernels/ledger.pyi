@@ -12,6 +12,7 @@ GAP: Final = 2
 LATE: Final = 3
 NOT_MINE: Final = 4
 
+def groups(slices: Source) -> tuple[NDArray[np.int32], int]: ...
 def check(
     pa: PartitionArray,
     ledger: NDArray[np.int64],

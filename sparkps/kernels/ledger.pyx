@@ -1,7 +1,7 @@
 """The ledger of exactly-once: which slices of a rank's writes a partition has accepted.
 
-Covers: deciding about the slices of one message, and moving "applied" up at a seal. Does not cover:
-staging, acknowledging, replicating, saving; nor the order of sessions and tokens.
+Covers: what the slices of a message count, deciding about them, and moving "applied" up at a seal.
+Does not cover: staging, acknowledging, replicating, saving; nor the order of sessions and tokens.
 
 Every slice has a **position** (clock, seq, slice) and names its **predecessor**, the position that
 this attempt of the rank sent before to the same partition. Positions are compared like tuples, and
@@ -32,7 +32,9 @@ the seal of clock c asks what was accepted before c, the answer is column 0 if t
 clock, and else column 5.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+import numpy as np
+
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 
 from sparkps.kernels.buffers cimport Buffer, INT32, INT64, UINT8, readable, writable
 from sparkps.kernels.partitions cimport Partition, PartitionArray
@@ -131,6 +133,50 @@ cdef int _check_slice(PartitionArray pa, const Slice* asked, Py_ssize_t i) excep
             f"{(asked.prev_clock, asked.prev_seq, asked.prev_number)}, which is no position"
         )
     return 0
+
+
+def groups(slices):
+    """The groups of a message that its slices make, and its rows.
+
+    Parameters
+    ----------
+    slices : int64 array of shape (k, 6)
+        As for `check`.
+
+    Returns
+    -------
+    parts : ndarray of int32, shape (k, 2)
+        (partition, count) of each slice: what the kernels of a table take.
+    total : int
+        The sum of the counts.
+
+    Raises
+    ------
+    ValueError
+        For a partition or a count that is negative or does not fit in int32.
+
+    Notes
+    -----
+    One call, for the column arithmetic of numpy takes four times as long on the 64 slices of a
+    usual message, and the checks come on top.
+    """
+    cdef Buffer wanted = readable(slices, INT64, "slices")
+    cdef Py_ssize_t i, k = wanted.size // SLICE_COLUMNS
+    cdef object parts = np.empty((k, 2), np.int32)
+    cdef Buffer out = writable(parts, INT32, "parts")
+    cdef const Slice* asked = <const Slice*>wanted.data
+    cdef int32_t* part = <int32_t*>out.data
+    cdef int64_t total = 0
+    wanted.expect_rows(k, SLICE_COLUMNS)
+    for i in range(k):
+        if not (0 <= asked[i].partition <= INT32_MAX and 0 <= asked[i].count <= INT32_MAX):
+            raise ValueError(
+                f"slices[{i}] counts {asked[i].count} rows of partition {asked[i].partition}"
+            )
+        part[2 * i] = <int32_t>asked[i].partition
+        part[2 * i + 1] = <int32_t>asked[i].count
+        total += asked[i].count
+    return parts, total
 
 
 def check(PartitionArray pa not None, ledger, slices, int64_t clock, int64_t seq, sealed,

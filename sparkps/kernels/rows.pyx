@@ -14,6 +14,7 @@ import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
+from sparkps.kernels.ahead cimport AHEAD, Heads, ask
 from sparkps.kernels.buffers cimport (
     Buffer, FLOAT32, FLOAT64, INT32, INT64, Kind, itemsize_of, readable, shape_of, writable,
 )
@@ -21,9 +22,6 @@ from sparkps.kernels.groups cimport check_groups, check_rows
 from sparkps.kernels.hashing cimport prefetch
 from sparkps.kernels.initial cimport CONSTANT, initial_row
 from sparkps.kernels.partitions cimport Field, PartitionArray
-
-cdef enum:
-    AHEAD = 16  # rows between a prefetch and its use
 
 # What is only moved is moved as bits of its size; what is added has its type.
 ctypedef fused bits:
@@ -56,11 +54,14 @@ cdef inline void _gather(
     PartitionArray pa, int field, const int32_t* parts, Py_ssize_t groups, const int32_t* rows,
     Py_ssize_t width, const bits* absent, bits* out
 ) noexcept nogil:
+    cdef Heads heads
     cdef const bits* source
     cdef const bits* row
     cdef Py_ssize_t k, i, j, start = 0, stop
+    heads.parts, heads.groups, heads.begin = parts, groups, 0
     for k in range(groups):
         stop = start + parts[2 * k + 1]
+        ask(&heads, pa.at, pa.field_of, field, field + 1, rows, stop)
         source = <const bits*>pa.at[parts[2 * k]].fields[field]
         for i in range(start, stop):
             if i + AHEAD < stop:
@@ -75,10 +76,13 @@ cdef inline void _set(
     PartitionArray pa, int field, const int32_t* parts, Py_ssize_t groups, const int32_t* rows,
     Py_ssize_t width, const bits* values
 ) noexcept nogil:
+    cdef Heads heads
     cdef bits* target
     cdef Py_ssize_t k, i, j, start = 0, stop
+    heads.parts, heads.groups, heads.begin = parts, groups, 0
     for k in range(groups):
         stop = start + parts[2 * k + 1]
+        ask(&heads, pa.at, pa.field_of, field, field + 1, rows, stop)
         target = <bits*>pa.at[parts[2 * k]].fields[field]
         for i in range(start, stop):
             if i + AHEAD < stop:
@@ -92,10 +96,13 @@ cdef inline void _add(
     PartitionArray pa, int field, const int32_t* parts, Py_ssize_t groups, const int32_t* rows,
     Py_ssize_t width, const number* values
 ) noexcept nogil:
+    cdef Heads heads
     cdef number* target
     cdef Py_ssize_t k, i, j, start = 0, stop
+    heads.parts, heads.groups, heads.begin = parts, groups, 0
     for k in range(groups):
         stop = start + parts[2 * k + 1]
+        ask(&heads, pa.at, pa.field_of, field, field + 1, rows, stop)
         target = <number*>pa.at[parts[2 * k]].fields[field]
         for i in range(start, stop):
             if i + AHEAD < stop:

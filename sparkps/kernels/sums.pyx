@@ -11,7 +11,7 @@ the order of a table's rows.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from sparkps.kernels.door cimport (
@@ -23,6 +23,8 @@ cdef enum:
     # Hash slots asked from memory ahead of their use: enough to hide a cache miss, few enough that
     # all are still in the first level when used.
     BLOCK = 32
+    # Bits of a bitmap of ordinals for each of them; beyond, clearing it costs what it saves.
+    BITS_PER_KEY = 64
 
 ctypedef fused key_t:
     int32_t
@@ -131,6 +133,33 @@ def unique(keys):
 # ---- summing by key
 
 
+cdef bint _all_distinct(const int32_t* ordinals, Py_ssize_t n) noexcept nogil:
+    """Whether it is sure that no ordinal is repeated: one bit for each that there may be, which for
+    ordinals of a vocabulary is a third of the hash's work. Those that a bitmap is too sparse for,
+    and negative ones, are left to the hash."""
+    cdef int32_t least = 0, most = 0
+    cdef Py_ssize_t i
+    cdef uint64_t* seen
+    cdef uint64_t bit
+    for i in range(n):
+        least = min(least, ordinals[i])
+        most = max(most, ordinals[i])
+    if least < 0 or most >= BITS_PER_KEY * n:
+        return False
+    seen = <uint64_t*>calloc(most // 64 + 1, sizeof(uint64_t))
+    if seen == NULL:
+        return False
+    for i in range(n):
+        bit = <uint64_t>1 << (ordinals[i] & 63)
+        if seen[ordinals[i] >> 6] & bit:
+            break
+        seen[ordinals[i] >> 6] |= bit
+    else:
+        i = n
+    free(seen)
+    return i == n
+
+
 cdef void _distinct_by_group(
     const key_t* keys, const int64_t* counts, Py_ssize_t groups, int32_t* table, key_t* distinct,
     int32_t* inverse, int64_t* found_in,
@@ -220,6 +249,12 @@ def sum_by_key(counts, keys, values):
     cdef int64_t largest
     same_rows(keys_, "keys", values_, "values")
     _check_counts(counts_, n, &largest)
+    cdef bint distinct_already = False
+    if keys_.dtype == INT32:
+        with nogil:
+            distinct_already = _all_distinct(<int32_t*>keys_.data, n)
+    if distinct_already:
+        return counts, keys, values
     cdef Buffer found = empty(INT64, counts_.rows)
     cdef Buffer distinct = like(keys_, n)
     cdef Py_ssize_t size = _table_size(largest)

@@ -24,13 +24,13 @@ from libc.math cimport pow, sqrt, sqrtf
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
+from sparkps.kernels.ahead cimport AHEAD, Heads, ask
 from sparkps.kernels.buffers cimport Buffer, FLOAT32, FLOAT64, INT32, INT64, Kind, readable
 from sparkps.kernels.groups cimport check_groups, check_rows
 from sparkps.kernels.hashing cimport prefetch
 from sparkps.kernels.partitions cimport PartitionArray
 
 cdef enum:
-    AHEAD = 16        # rows between a prefetch and its use
     REMEMBERED = 256  # step counts whose bias corrections are kept
 
 ctypedef fused number:
@@ -92,6 +92,7 @@ cdef int _run(
     cdef const int32_t* groups = <const int32_t*>part.data
     cdef Correction corrections[REMEMBERED]
     cdef Group group
+    cdef Heads heads
     cdef Py_ssize_t k, start = 0, count
     if kind == INT64:
         raise TypeError("an int64 table counts; it takes no optimizer")
@@ -108,9 +109,14 @@ cdef int _run(
     with nogil:
         if counted:
             memset(corrections, 0, sizeof(corrections))
+        heads.parts, heads.groups, heads.begin = groups, count, 0
         for k in range(count):
             group.fields = pa.at[groups[2 * k]].fields
             group.count = groups[2 * k + 1]
+            ask(
+                &heads, pa.at, pa.field_of, 0, pa.field_count, <const int32_t*>row.data,
+                start + group.count,
+            )
             if kind == FLOAT32:
                 float_step(&group, <const float*>grad.data + start * pa.width)
             else:

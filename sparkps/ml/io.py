@@ -9,7 +9,7 @@ needs no large driver. Works on any path that Spark can write.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,6 @@ from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReader, 
 
 from sparkps.errors import BrokenModel
 from sparkps.ml.scoring import SparseWeights, mapped
-
-if TYPE_CHECKING:
-    from sparkps.ml.classification import LogisticRegressionModel
 
 RL = TypeVar("RL")
 
@@ -57,8 +54,6 @@ class ParamsReader(MLReader[RL], Generic[RL]):
 
 class LinearModelWriter(ParamsWriter):
     """Writes Params, intercept, number of features and weights of a linear model."""
-
-    instance: LogisticRegressionModel
 
     def saveImpl(self, path: str) -> None:
         model, spark = self.instance, self.sparkSession

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sparkps.errors import InvalidArgument, MalformedRequest
+from sparkps.errors import InvalidArgument, MalformedRequest, WrongType
 from sparkps.spec import OptimizerSpec, TableSpec, plain, suggest
 from sparkps.wire import userfn
 
@@ -191,7 +191,13 @@ class Optimizer:
     def spec(self) -> OptimizerSpec:
         """Return what travels: name, numbers, and if its class is a user's own, the object."""
         name = type(self).__name__
-        source = None if _BUILT_IN.get(name) is type(self) else userfn.dumps(self)
+        try:
+            source = None if _BUILT_IN.get(name) is type(self) else userfn.dumps(self)
+        except Exception as error:  # a user's object may raise anything when it is pickled
+            got = f"an object that cannot be pickled ({error})"
+            raise WrongType(
+                what=f"the optimizer {name}", got=got, expected="what cloudpickle takes"
+            ) from error
         return OptimizerSpec(name, tuple(self.numbers().items()), source)
 
 
@@ -252,10 +258,14 @@ def _number_fields(kind: type[Optimizer]) -> Iterator[tuple[dataclasses.Field[An
 
 
 def _checked(field: dataclasses.Field[Any], kind: type, number: Any) -> float:
-    number = plain(number)
-    if isinstance(number, str | bytes) or not hasattr(number, "__float__"):
-        raise InvalidArgument(name=field.name, value=number, reason="must be a number")
-    if not math.isfinite(number):
+    try:
+        number = plain(number)
+        finite = math.isfinite(number)
+    except (TypeError, ValueError):
+        raise InvalidArgument(name=field.name, value=number, reason="must be a number") from None
+    except OverflowError:  # of a whole number
+        finite = False
+    if not finite:
         raise InvalidArgument(name=field.name, value=number, reason="must be finite")
     if kind(number) != number:
         words = "must be true or false" if kind is bool else "must be a whole number"

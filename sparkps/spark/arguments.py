@@ -10,7 +10,7 @@ from sparkps.config import PREFIX, Settings
 from sparkps.errors import InvalidArgument, InvalidSetting, WrongType
 from sparkps.optim.base import Optimizer
 from sparkps.spark.plan import slots_of
-from sparkps.spec import DEFAULT_PARTITIONS, InitSpec, TableSpec
+from sparkps.spec import DEFAULT_PARTITIONS, InitSpec, TableSpec, check_name
 from sparkps.store.init import as_init
 
 #: One server thread keeps up with the pulls and pushes of about four tasks that also compute.
@@ -56,13 +56,6 @@ def server_count(spark: SparkSession, settings: Settings) -> int:
     return max(1, min(MOST_SERVERS, slots_of(spark) // SLOTS_PER_SERVER))
 
 
-def table_name(name: Any) -> str:
-    """Return a name that is a string."""
-    if not isinstance(name, str):
-        raise WrongType(what="a table's name", got=type(name).__name__, expected="a string")
-    return name
-
-
 def table_spec(
     name: Any,
     *,
@@ -73,7 +66,7 @@ def table_spec(
     init: float | InitSpec = 0.0,
     seed: Any = 0,
     partitions: Any = None,
-    allow_nonfinite: bool = False,
+    allow_nonfinite: Any = False,
 ) -> TableSpec:
     """Return the spec of ``ps.table(...)``.
 
@@ -95,10 +88,14 @@ def table_spec(
         )
     if dim is not None:
         dim = _whole("dim", dim)
+    if not isinstance(allow_nonfinite, bool):
+        raise InvalidArgument(
+            name="allow_nonfinite", value=allow_nonfinite, reason="must be True or False"
+        )
     if partitions is None:
         partitions = DEFAULT_PARTITIONS if dim is None else max(1, min(DEFAULT_PARTITIONS, dim))
     spec = TableSpec(
-        name=table_name(name),
+        name=check_name(name),
         width=_whole("width", width),
         dim=dim,
         dtype=_dtype(dtype),
@@ -106,7 +103,7 @@ def table_spec(
         init=as_init(init),
         seed=_whole("seed", seed),
         partitions=_whole("partitions", partitions),
-        allow_nonfinite=bool(allow_nonfinite),
+        allow_nonfinite=allow_nonfinite,
     ).check()
     if optimizer is not None:
         optimizer.check_table(spec)

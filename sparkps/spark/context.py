@@ -38,7 +38,7 @@ from sparkps.errors import (
 )
 from sparkps.optim.base import Optimizer
 from sparkps.spark import frames
-from sparkps.spark.arguments import context_settings, server_count, table_name, table_spec
+from sparkps.spark.arguments import context_settings, server_count, table_spec
 from sparkps.spark.frames import DriverTable
 from sparkps.spark.history import History
 from sparkps.spark.run import Event, OnEpoch, RunOptions, train
@@ -209,7 +209,7 @@ class PSContext:
         }
         asked = {word: value for word, value in given.items() if value is not None}
         if not asked and not replace:
-            return DriverTable(self, self.client.find_table(table_name(name)))
+            return DriverTable(self, self.client.find_table(name))
         return DriverTable(self, self.client.create_table(table_spec(name, **asked), replace))
 
     def tables(self) -> list[DriverTable]:

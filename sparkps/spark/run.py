@@ -38,6 +38,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparkps import _log
 from sparkps.client.shell import Client
+from sparkps.client.worker import as_params
 from sparkps.config import Settings
 from sparkps.errors import (
     InvalidArgument,
@@ -300,7 +301,7 @@ class _Run:
         if not (stop or said is None or isinstance(said, dict)):
             expected = '"stop", a dict of params, or None'
             raise WrongType(what="the result of on_epoch", got=repr(said), expected=expected)
-        params = said if isinstance(said, dict) else None
+        params = as_params(said) if isinstance(said, dict) else None
         client.request(lambda request: Continue(request, self._spec.id, event.epoch, params, stop))
 
     def _check_job(self, job: SparkJob) -> None:

@@ -135,8 +135,9 @@ def called(function: Any, args: Sequence[Any]) -> Builtin | None:
     else:
         return None
     try:
+        msgspec.msgpack.encode(made.numbers())  # whole numbers of more than 64 bits do not travel
         return builtin(made.name, made.numbers())
-    except MalformedRequest as error:
+    except (MalformedRequest, TypeError, OverflowError) as error:
         raise InvalidArgument(name=made.name, value=made.numbers(), reason=str(error)) from None
 
 

@@ -65,7 +65,11 @@ def as_init(init: float | InitSpec) -> InitSpec:
 
 
 def _finite(name: str, number: float) -> float:
-    value: Any = plain(number)
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidArgument(name=name, value=value, reason="must be a finite number")
-    return float(value)
+    value: Any = number
+    try:
+        value = plain(number)
+        if isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    except (ValueError, OverflowError):  # an array of several, a whole number of 400 digits
+        pass
+    raise InvalidArgument(name=name, value=value, reason="must be a finite number")

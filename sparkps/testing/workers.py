@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 
 from sparkps import _log
 from sparkps.client.shell import Client, ClientInfo
+from sparkps.client.worker import as_params
 from sparkps.config import child_environment
 from sparkps.errors import PSError, PSTimeout, SessionEnded, from_wire
 from sparkps.spec import SessionSpec
@@ -251,7 +252,7 @@ class Workers:
         if self._on_epoch is not None:
             with self._client.in_run(self.spec, self.token, event.clock):
                 said = self._on_epoch(event.epoch, event.metrics)
-        params = said if isinstance(said, dict) else None
+        params = as_params(said) if isinstance(said, dict) else None
         self._client.request(
             lambda number: Continue(number, self.spec.id, event.epoch, params, said == "stop")
         )

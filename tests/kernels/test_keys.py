@@ -225,6 +225,28 @@ def test_nothing_is_copied_when_no_key_repeats_in_a_group() -> None:
         assert got is given_
 
 
+@pytest.mark.parametrize(
+    "ordinals",
+    [
+        [5, 0, 3, 64, 63, 127],
+        [5, 0, 3, 64, 63, 5],
+        [7, 7],
+        [0],
+        [2**31 - 1, 0, 2**31 - 1],
+        [2**31 - 1, 0],
+        [-1, 4, -1],
+        [-3, 4],
+    ],
+)
+def test_ordinals_are_summed_as_keys_are(ordinals: list[int]) -> None:
+    counts, values = np.array([len(ordinals)]), np.arange(len(ordinals), dtype=np.float32)
+    got = sums.sum_by_key(counts, np.array(ordinals, np.int32), values)
+    want = sums.sum_by_key(counts, np.array(ordinals, np.int64), values)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (got[2] is values) == (len(set(ordinals)) == len(ordinals))
+
+
 def test_a_single_negative_zero_survives_beside_repeated_keys() -> None:
     _, _, total = sums.sum_by_key(np.array([3]), np.array([1, 2, 2]), np.array([-0.0, 1.0, 2.0]))
     assert np.signbit(total).tolist() == [True, False]

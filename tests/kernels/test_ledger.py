@@ -18,6 +18,7 @@ from sparkps.kernels.ledger import (
     NOT_MINE,
     applied_up_to,
     check,
+    groups,
 )
 from sparkps.kernels.partitions import PartitionArray
 
@@ -204,3 +205,30 @@ def test_arrays_of_other_sizes_are_refused() -> None:
         check(rank.pa, rank.ledger, slices, 0, 0, np.zeros(3, np.int64), False, status)
     with pytest.raises(ValueError, match=r"parts\[0\] is 4, but the ledger has 4 partitions"):
         applied_up_to(rank.ledger, np.array([4], np.int32), 1)
+
+
+def test_slices_make_groups_and_a_total() -> None:
+    slices = np.arange(60, dtype=np.int64).reshape(10, 6)
+    parts, total = groups(slices.tobytes())
+    assert parts.dtype == np.int32
+    np.testing.assert_array_equal(parts, slices[:, [0, 2]])
+    assert total == slices[:, 2].sum()
+
+
+def test_no_slices_make_no_groups() -> None:
+    parts, total = groups(np.empty((0, 6), np.int64))
+    assert parts.shape == (0, 2)
+    assert total == 0
+
+
+def test_many_large_slices_are_counted_exactly() -> None:
+    slices = np.full((5, 6), 2**31 - 1)
+    assert groups(slices)[1] == 5 * (2**31 - 1)
+
+
+@pytest.mark.parametrize(("column", "number"), [(0, -1), (0, 2**31), (2, -1), (2, 2**32 + 1)])
+def test_slices_that_do_not_fit_are_refused_by_place(column: int, number: int) -> None:
+    slices = np.ones((3, 6), np.int64)
+    slices[1, column] = number
+    with pytest.raises(ValueError, match=r"slices\[1\] counts"):
+        groups(slices)

@@ -253,6 +253,11 @@ def _(dtype: str, width: int) -> tuple[Any, Any]:
     return got, ([[0, 2]], [2, 0], [x[0] + x[2], x[1]])
 
 
+@kernel("ledger", "groups", ("int64",))
+def _(dtype: str, width: int) -> tuple[Any, Any]:
+    return ledger.groups(np.array([[3, 0, 2, -1, -1, -1], [1, 4, 5, 0, 0, 0]])), ([[3, 2], [1, 5]], 7)
+
+
 @kernel("ledger", "check", ("int64",))
 def _(dtype: str, width: int) -> tuple[Any, Any]:
     pa, _ = table("float32", 1)
