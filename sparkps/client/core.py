@@ -444,8 +444,9 @@ class ClientCore:
         self, lane: Lane, request: Request, error: PSError, slices: Mask, effects: list[Effect]
     ) -> None:
         """Give up a request, or of a write the slices that were refused."""
-        self._drop(lane, request)
+        self._take_off(lane, request)
         changed = request.call.give_up(request, slices, lane.requests())
+        self._drop(lane, request)
         self._resend(lane, effects, [r for r in changed if r.message.id in lane.flying])
         request.call.fail(error)
 

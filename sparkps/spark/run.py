@@ -295,14 +295,31 @@ class _Run:
         client = self._context.client
         said = None
         if self._on_epoch is not None:
-            with client.in_run(self._spec, self._token, event.clock):
-                said = self._on_epoch(event.epoch, dict(event.metrics))
+            try:
+                with client.in_run(self._spec, self._token, event.clock):
+                    said = self._on_epoch(event.epoch, dict(event.metrics))
+            except SessionEnded as error:
+                self._raise_why_ended(error)
         stop = isinstance(said, str) and said == "stop"
         if not (stop or said is None or isinstance(said, dict)):
             expected = '"stop", a dict of params, or None'
             raise WrongType(what="the result of on_epoch", got=repr(said), expected=expected)
         params = as_params(said) if isinstance(said, dict) else None
         client.request(lambda request: Continue(request, self._spec.id, event.epoch, params, stop))
+
+    def _raise_why_ended(self, error: SessionEnded) -> NoReturn:
+        """A server refused ``on_epoch`` because the run has failed meanwhile; the coordinator says
+        why, a moment later.
+        """
+        deadline = time.monotonic() + PULSE
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                event = self._events.get(timeout=left)
+            except queue.Empty:
+                break
+            if isinstance(event, Ended) and event.code:
+                raise _error_of(event) from error
+        raise error
 
     def _check_job(self, job: SparkJob) -> None:
         """The action has ended: raise if it failed, or if there was no row."""

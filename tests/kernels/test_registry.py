@@ -255,7 +255,8 @@ def _(dtype: str, width: int) -> tuple[Any, Any]:
 
 @kernel("ledger", "groups", ("int64",))
 def _(dtype: str, width: int) -> tuple[Any, Any]:
-    return ledger.groups(np.array([[3, 0, 2, -1, -1, -1], [1, 4, 5, 0, 0, 0]])), ([[3, 2], [1, 5]], 7)
+    slices = np.array([[3, 0, 2, -1, -1, -1], [1, 4, 5, 0, 0, 0]])
+    return ledger.groups(slices), ([[3, 2], [1, 5]], 7)
 
 
 @kernel("ledger", "check", ("int64",))
