@@ -78,8 +78,9 @@ class Links:
     on_message : callable or None
         Gets what the coordinator says unasked (EpochEnded, Progress, Warned, ServerDown, Ended),
         in the link's thread; it must not block.
-    closed : bool
-        Whether the client is closed.
+    closed, forked : bool
+        Whether the client is closed; whether it is the copy of one in a forked process, which has
+        no thread that would read the answers.
     inbox : deque
         News that nobody has acted on.
     wakeup : Wakeup
@@ -91,6 +92,7 @@ class Links:
         self.settings = Settings.from_dict(dict(info.settings))
         self.on_message: Callable[[Message], object] | None = None
         self.closed = False
+        self.forked = False
         self.inbox: deque[NewView | ServerDown | PSError] = deque()
         self.wakeup = Wakeup()
         self._own_link: ControlLink | None = None
@@ -176,6 +178,8 @@ class Links:
             What it answers; :class:`~sparkps.errors.CoordinatorLost`;
             :class:`~sparkps.errors.RequestTimeout`.
         """
+        if self.forked:
+            raise ContextStopped(reason="this process is a fork of the one that it belongs to")
         return self.link().request(make, timeout or self.settings.request_timeout)
 
     def create_table(self, spec: TableSpec, replace: bool = False) -> TableInfo:

@@ -10,6 +10,8 @@ Rules (SEMANTICS §2, §5):
   that was sent to that partition before it (``prev``), none for the first. ``seq`` counts the
   writes to the table within a clock.
 * A refused slice is given up for ever: whatever was chained to it is chained to what was before it.
+* A forked process has a copy of the chains: its writes would take the positions of its parent's
+  and be swallowed as duplicates, or swallow them. So there every seat is denied.
 * The acknowledged clock is the largest a such that every write of the clocks below a is
   acknowledged.
 
@@ -18,8 +20,10 @@ Changed only under the client's lock; holds no socket and no time.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +103,7 @@ class Seat:
     """
 
     __slots__ = (
+        "__weakref__",
         "_chains",
         "bsp",
         "caches",
@@ -136,6 +141,7 @@ class Seat:
         self.caches: dict[int, Any] = {}
         self.hits = self.misses = 0
         self._chains: dict[int, Chain] = {}
+        _seats.add(self)
 
     def __repr__(self) -> str:
         return f"<Seat of rank {self.rank}, session {self.session:#x}, clock {self.clock}>"
@@ -176,3 +182,15 @@ class Seat:
         error, self.error = self.error, None
         if error is not None:
             raise error
+
+
+#: The seats of this process, for forked copies of it.
+_seats: Final[weakref.WeakSet[Seat]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for seat in list(_seats):
+        seat.denied = "in a forked process"
+
+
+os.register_at_fork(after_in_child=_forked)

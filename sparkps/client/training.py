@@ -150,7 +150,7 @@ class Run:
     def _leave(self, error: BaseException | None) -> None:
         try:
             if error is not None and self._seat is not None and not self._mailbox.over:
-                text = f"{type(error).__name__}: {error}"
+                text = userfn.words(error)
                 pickled = userfn.dump_error(error) if isinstance(error, Exception) else b""
                 # Who has lost the token has not failed; another task goes on.
                 fatal = isinstance(error, Exception) and not isinstance(error, TokenLost)

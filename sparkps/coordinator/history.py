@@ -10,6 +10,8 @@ The rules:
 * In bsp the numbers of a clock are also summed over the ranks, in order of rank, and kept until
   every rank has passed that clock: a rank that is taken over gets the sums again.
 * A number is an int, a float, a bool (counted) or a list of numbers (added element by element).
+  Within an epoch all numbers of one name have one shape, over clocks and ranks; that is looked at
+  when they come, since sums are made when nobody is left who could be told.
 """
 
 from __future__ import annotations
@@ -39,6 +41,25 @@ def add(total: Any, number: Any, name: str = "") -> Any:
         name=name,
         value=number,
         reason=f"cannot be added to {total!r}; ticks carry numbers or lists of one length",
+    )
+
+
+def shape(number: Any, name: str = "") -> tuple[int, ...]:
+    """The lengths of a list of lists, ``()`` of a number.
+
+    Raises
+    ------
+    InvalidArgument
+        It is neither, or its lists have several lengths.
+    """
+    if isinstance(number, (int, float)):
+        return ()
+    if isinstance(number, list):
+        inner = {shape(item, name) for item in number}
+        if len(inner) < 2:
+            return (len(number), *next(iter(inner), ()))
+    raise InvalidArgument(
+        name=name, value=number, reason="ticks carry numbers, and lists of them of one length"
     )
 
 
@@ -73,13 +94,27 @@ class History:
         self._keep = keep_clocks
         self._next = [0] * size
         self._epochs: dict[int, dict[int, dict[str, Any]]] = {}
+        self._shapes: dict[int, dict[str, tuple[int, ...]]] = {}
         self._clocks: dict[int, dict[int, dict[str, Any]]] = {}
         self._sums: dict[int, dict[str, Any]] = {}
 
     def note(self, rank: int, clock: int, epoch: int, numbers: dict[str, Any]) -> None:
-        """The numbers that a rank reports of a clock."""
+        """The numbers that a rank reports of a clock.
+
+        Raises
+        ------
+        InvalidArgument
+            They cannot be added to those that came before; nothing has changed then.
+        """
         if clock < self._next[rank]:
             return
+        shapes = self._shapes.setdefault(epoch, {})
+        for name, number in numbers.items():
+            now = shape(number, name)
+            before = shapes.setdefault(name, now)
+            if now != before:
+                reason = f"has the shape {now}, and {before} before; ticks carry one shape per name"
+                raise InvalidArgument(name=name, value=number, reason=reason)
         total = self._epochs.setdefault(epoch, {}).setdefault(rank, {})
         sum_up(total, numbers)
         self._next[rank] = clock + 1
@@ -88,6 +123,7 @@ class History:
 
     def row(self, epoch: int) -> dict[str, Any]:
         """The sums of an epoch that every rank has ended; its numbers are forgotten."""
+        self._shapes.pop(epoch, None)
         return _over_ranks(self._epochs.pop(epoch, {}))
 
     def close_clocks(self, below: int) -> None:

@@ -264,7 +264,7 @@ class Workers:
             self.start_task(task.rank, task.attempt + 1)
             return
         kept = self._client.close_session(self.spec.id)
-        if kept is not None:
+        if kept is not None and kept["error"]:
             raise userfn.load_error(kept["error"])
         output = task.output.decode("utf-8", "replace")
         raise SessionEnded(

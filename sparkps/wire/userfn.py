@@ -36,7 +36,7 @@ def dump_error(error: BaseException) -> bytes:
     >>> load_error(dump_error(ZeroDivisionError("no rows")))
     ZeroDivisionError('no rows')
     """
-    text = f"{type(error).__name__}: {error}"
+    text = words(error)
     try:
         pickled = dumps(error)
         good = type(loads(pickled)) is type(error)
@@ -55,6 +55,17 @@ def load_error(data: bytes) -> BaseException:
     except Exception:  # noqa: BLE001 - a user's exception may raise anything when it is unpickled
         error = None
     return error if isinstance(error, BaseException) else PSError(reason=text)
+
+
+def words(error: BaseException) -> str:
+    """``ValueError: why``, for messages to people; a user's exception may not have a ``str``.
+
+    Examples
+    --------
+    >>> words(ZeroDivisionError("no rows"))
+    'ZeroDivisionError: no rows'
+    """
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def describe(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sparkps.client.split import cut_slices, pieces, sizes_of, whole_parts
+from sparkps.client.split import HOLD, cut_slices, pieces, sizes_of, whole_parts
 from sparkps.routing.partitioner import Routes
 from sparkps.routing.placement import make_view
 from sparkps.spec import ServerInfo, TableSpec
@@ -58,7 +58,15 @@ def test_slices_cover_all_rows_and_never_straddle_messages(servers: int, rows: i
     for server, low, high, begin, end in messages:
         assert (routes.owners[slices[low:high, 0]] == server).all()
         assert end == ends[high - 1]
-        assert end - begin == slices[low:high, 2].sum() <= max(rows, 5)
+        assert end - begin == slices[low:high, 2].sum() <= max(min(rows, 5 * HOLD), 5)
+
+
+def test_a_long_write_holds_a_server_for_a_few_slices_at_a_time() -> None:
+    routes, counts = routes_of(1), random_counts(100_000)
+    _, messages = cut_slices(routes, counts, 100_000, 16_384, 1_000_000)
+    sizes = [end - begin for _, _, _, begin, end in messages]
+    assert max(sizes) <= HOLD * 16_384
+    assert len(sizes) == 4
 
 
 def test_slices_do_not_depend_on_servers_or_message_sizes() -> None:
