@@ -347,4 +347,6 @@ def child_environment(path: list[str] | None = None) -> dict[str, str]:
     entries = [os.path.abspath(entry) for entry in (sys.path if path is None else path)]
     environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
     environment["PYTHONUNBUFFERED"] = "1"
+    # ``-m`` shall not look for modules in the working directory first (since Python 3.11).
+    environment["PYTHONSAFEPATH"] = "1"
     return environment

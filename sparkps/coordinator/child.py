@@ -38,8 +38,10 @@ def main(arguments: list[str]) -> None:
     module, parent, number = arguments[:3]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if tie_to(int(parent), int(number)):
-        # ``-m`` puts the working directory first; what lies there must not hide our modules.
-        sys.path.append(sys.path.pop(0))
+        # ``-m`` puts the working directory first; what lies there must not hide our modules. (From
+        # Python 3.11 on the launcher forbids it, which also spares the modules imported above.)
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.append(sys.path.pop(0))
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -36,7 +36,7 @@ import msgspec
 from sparkps import _log
 from sparkps.config import Settings, child_environment
 from sparkps.coordinator.leash import FirstLine, Line, Report
-from sparkps.errors import CoordinatorLost, LaunchFailed, PSError
+from sparkps.errors import CoordinatorLost, InvalidSetting, LaunchFailed, PSError
 from sparkps.net.endpoint import ipc, remove_directory, runtime_directory
 
 #: Seconds between letting go of a leash and killing.
@@ -110,8 +110,9 @@ class _Child:
         self, command: list[str], environment: dict[str, str], line: bytes, report: int
     ) -> None:
         """Start the process and wait for its end; in the child's own thread."""
-        log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        log = -1
         try:
+            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             self.process = subprocess.Popen(  # its end is waited for below
                 command,
                 env=environment,
@@ -125,9 +126,9 @@ class _Child:
             self.status = f"could not be started: {error}"
             return
         finally:
-            os.close(log)
-            if report >= 0:
-                os.close(report)
+            for descriptor in (log, report):
+                if descriptor >= 0:
+                    os.close(descriptor)
         self.say(line)
         code = self.process.wait()
         self.status = _status(code)
@@ -251,7 +252,12 @@ class LocalLauncher(Launcher):
     def log(self, name: str) -> str:
         """Path of a child's log file."""
         directory = Path(self.settings.log_dir or os.path.join(self.directory, "logs"))
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidSetting(
+                name="log.dir", value=str(directory), reason=f"cannot be made: {error.strerror}"
+            ) from None
         # Names in a directory of the user's must not meet those of another application.
         prefix = f"{os.path.basename(self.directory)}-" if self.settings.log_dir else ""
         return str(directory.absolute() / f"{prefix}{name.replace(' ', '-')}.log")

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 
 from sparkps.client.shell import Client
 from sparkps.client.table import Table
-from sparkps.errors import InvalidArgument, SnapshotFailed
+from sparkps.errors import BrokenModel, InvalidArgument, SnapshotFailed, WrongType
 from sparkps.optim.base import from_spec
 from sparkps.spec import TableInfo, TableSpec
 from sparkps.store import manifest as manifests
@@ -150,6 +150,13 @@ def load_table(home: Home, path: str | os.PathLike[str], name: str | None) -> Dr
     spec = (
         manifest.spec if name is None else msgspec.structs.replace(manifest.spec, name=name).check()
     )
+    try:
+        fields = saved_fields(spec)
+    except Exception as error:  # a user's class may raise anything when it is unpickled
+        reason = f"its optimizer cannot be made here: {userfn.words(error)}"
+        raise BrokenModel(path=directory, reason=reason) from error
+    if fields != manifest.fields:
+        raise BrokenModel(path=directory, reason="its fields are not those of its optimizer")
     if spec.name in [info.spec.name for info in home.client.tables()]:
         reason = "a table has that name; drop that one, or give another name"
         raise InvalidArgument(name="name", value=spec.name, reason=reason)
@@ -195,7 +202,15 @@ def frame_schema(spec: TableSpec) -> StructType:
 
 def local_path(path: str | os.PathLike[str]) -> Path:
     """Return an absolute path of a plain path or a ``file:`` address; other schemes are refused."""
-    text = os.fspath(path)
+    try:
+        text = os.fsdecode(path)
+        text.encode()
+    except TypeError:
+        expected = "a string or a pathlib.Path"
+        raise WrongType(what="path", got=type(path).__name__, expected=expected) from None
+    except UnicodeEncodeError:
+        reason = "has bytes that are no text in UTF-8"
+        raise InvalidArgument(name="path", value=path, reason=reason) from None
     if "://" in text or text.startswith("file:"):
         parts = urlsplit(text)
         if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
@@ -203,6 +218,7 @@ def local_path(path: str | os.PathLike[str]) -> Path:
                 name="path", value=text, reason="only local paths can be saved to and loaded from"
             )
         text = unquote(parts.path)
-    if not text:
-        raise InvalidArgument(name="path", value=text, reason="is empty")
+    if not text or "\0" in text:
+        reason = "has a zero byte" if text else "is empty"
+        raise InvalidArgument(name="path", value=text, reason=reason)
     return Path(text).absolute()

@@ -161,17 +161,26 @@ def read_manifest(path: str) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         reason = f"it has no {MANIFEST}; the save did not end, or this is another directory"
         raise BrokenModel(path=path, reason=reason) from None
+    except OSError as error:
+        raise BrokenModel(path=path, reason=f"{MANIFEST}: {error.strerror}") from None
     try:
         manifest = _from_json(msgspec.json.decode(data))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise BrokenModel(path=path, reason=f"{MANIFEST} does not make sense: {error}") from None
     _check(manifest, path)
     return manifest
 
 
 def _check(manifest: Manifest, path: str) -> None:
-    if manifest.format > FORMAT:
-        reason = f"its format is {manifest.format}, this sparkps reads up to {FORMAT}"
+    if not 1 <= manifest.format <= FORMAT:
+        reason = f"its format is {manifest.format}, this sparkps reads 1 to {FORMAT}"
         raise BrokenModel(path=path, reason=reason)
     found = [entry.partition for entry in manifest.entries]
     if found != list(range(manifest.spec.partitions)):
@@ -232,7 +241,8 @@ def _from_json(data: dict[str, Any]) -> Manifest:
 
 
 def _target(path: str) -> Path:
-    return Path(path.removeprefix("file://")).absolute()
+    """The directory itself: a link is followed, so that what it points to is replaced, not it."""
+    return Path(path.removeprefix("file://")).resolve()
 
 
 def _beside(target: Path) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from sparkps.errors import InvalidKey, TableNotFound, WrongType
+from sparkps.optim import AdaGrad
 from sparkps.testing import LocalCluster
 
 BIG = [2, 2**32 + 2, 2**40 + 7, 2**63 - 1]
@@ -77,6 +78,14 @@ def test_b07_a_repeated_key_gains_all_its_values(cluster: LocalCluster, order: l
     keys, values = np.array([5, 3, 5])[order], np.array([1.0, 2.0, 4.0])[order]
     table.push(keys, values)
     assert table.pull([5, 3, 5]).tolist() == [5, 2, 5]
+
+
+def test_b07_an_optimizer_sees_a_repeated_key_once_with_the_sum(cluster: LocalCluster) -> None:
+    twice = cluster.table("b07 twice", optimizer=AdaGrad(lr=1.0))
+    once = cluster.table("b07 once", optimizer=AdaGrad(lr=1.0))
+    twice.push([5, 3, 5], [1.0, 2.0, 4.0])
+    once.push([5, 3], [5.0, 2.0])
+    assert twice.pull([5, 3]).tolist() == once.pull([5, 3]).tolist()
 
 
 @pytest.mark.parametrize("width", [1, 16])
