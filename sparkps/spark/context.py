@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -96,6 +98,7 @@ class PSContext:
         self.spark = spark
         self.settings = context_settings(spark, servers, options)
         self._spark_context = spark.sparkContext
+        _use_this_python(spark.sparkContext)
         self._stopping = threading.Event()
         self._why_stopped = ""
         self._subscribers: dict[int, queue.SimpleQueue[Event]] = {}
@@ -426,3 +429,13 @@ class PSContext:
         if refuse and cls._current is not None:
             raise ContextExists
         return cls._current
+
+
+def _use_this_python(context: SparkContext) -> None:
+    """On a local master, let tasks run the driver's Python, unless another was asked for.
+
+    Without ``PYSPARK_PYTHON`` Spark takes the first ``python3`` on the path, which is not that of
+    the virtual environment whose Python runs the driver, and lacks what is installed there.
+    """
+    if context.master.startswith("local") and context.pythonExec == "python3":
+        context.pythonExec = sys.executable
