@@ -113,3 +113,8 @@ def test_contexts_add_up():
 def test_the_tree_in_the_docstring_names_every_error():
     for kind in CLASSES:
         assert kind.__name__ in (errors.__doc__ or "")
+
+
+def test_a_plain_error_survives_pickle_and_the_wire_too():
+    error = PSError(reason="why")
+    assert str(pickle.loads(pickle.dumps(error))) == str(from_wire(*error.to_wire())) == "why"

@@ -37,6 +37,7 @@ from sparkps.errors import (
     InvalidArgument,
     InvalidSetting,
     NotPicklable,
+    WrongType,
 )
 from sparkps.optim.base import Optimizer
 from sparkps.spark import frames
@@ -95,6 +96,11 @@ class PSContext:
                 value="local",
                 reason="a Spark Connect session cannot start servers beside its driver",
             )
+        if not isinstance(spark, SparkSession):
+            raise WrongType(what="spark", got=type(spark).__name__, expected="a SparkSession")
+        if spark.sparkContext._jsc is None:
+            reason = "was stopped; make a new one with SparkSession.builder.getOrCreate()"
+            raise InvalidArgument(name="spark", value="a SparkSession", reason=reason)
         self.spark = spark
         self.settings = context_settings(spark, servers, options)
         self._spark_context = spark.sparkContext
@@ -288,7 +294,9 @@ class PSContext:
             returns, in every epoch. Without it ``step`` gets the ``pyarrow.RecordBatch``.
         on_epoch
             ``on_epoch(epoch, metrics)`` is called here after every epoch, while the workers wait.
-            ``"stop"`` ends the run, a dict becomes ``worker.params``.
+            ``"stop"`` ends the run, a dict becomes ``worker.params``. The workers keep their task
+            slots: a Spark job in it (``df.count()``) needs others, so train with fewer workers
+            then, or it waits for ever.
         clock_every
             When a worker's clock ticks: after each ``"batch"``, each ``"epoch"``, or in
             ``worker.tick()`` only (``"manual"``).

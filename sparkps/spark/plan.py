@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from sparkps.errors import InvalidArgument, InvalidInput, NotEnoughSlots
+from sparkps.errors import InvalidArgument, InvalidInput, NotEnoughSlots, WrongType
 from sparkps.spark.rows import HASH
 
 #: Spark's estimate of the input's bytes that make one more worker worth its start, by default.
@@ -86,9 +86,11 @@ def training_input(
         More workers than task slots.
     InvalidInput
         An input that has no partitions, hence no rows.
-    InvalidArgument
+    InvalidArgument, WrongType
         Bad arguments; map columns, which Spark cannot hash.
     """
+    if not isinstance(df, DataFrame):
+        raise WrongType(what="df", got=type(df).__name__, expected="a DataFrame")
     if df.isStreaming:
         raise InvalidArgument(
             name="df", value="a stream", reason="ps.run trains on a batch DataFrame"

@@ -28,6 +28,7 @@ import contextlib
 import queue
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -137,6 +138,10 @@ class RunOptions:
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise WrongType(what=name, got=type(value).__name__, expected="a function, or None")
+        for name in ("ordered", "distribute"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise InvalidArgument(name=name, value=value, reason="must be True or False")
         if self.clock_every not in ("batch", "epoch", "manual"):
             reason = 'must be "batch", "epoch" or "manual"'
             raise InvalidArgument(name="clock_every", value=self.clock_every, reason=reason)
@@ -295,11 +300,17 @@ class _Run:
         client = self._context.client
         said = None
         if self._on_epoch is not None:
+            seconds = self._context.settings.stall_warn
+            reminder = threading.Timer(seconds, _logger.warning, [_reminder(self._spec, seconds)])
+            reminder.daemon = True
+            reminder.start()
             try:
                 with client.in_run(self._spec, self._token, event.clock):
                     said = self._on_epoch(event.epoch, dict(event.metrics))
             except SessionEnded as error:
                 self._raise_why_ended(error)
+            finally:
+                reminder.cancel()
         stop = isinstance(said, str) and said == "stop"
         if not (stop or said is None or isinstance(said, dict)):
             expected = '"stop", a dict of params, or None'
@@ -351,8 +362,7 @@ class _Run:
 
     def _abandon(self, job: SparkJob, error: BaseException) -> None:
         """End what is left of a run that has failed here: its workers leave, its action ends."""
-        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        ended = SessionEnded(session=self._spec.id, reason=reason)
+        ended = SessionEnded(session=self._spec.id, reason=userfn.words(error))
         try:
             self._context.client.close_session(self._spec.id, *ended.to_wire())
         except PSError as second:
@@ -364,6 +374,15 @@ class _Run:
         if not job.join(seconds):
             job.cancel()
             job.join(CANCELLING)
+
+
+def _reminder(spec: SessionSpec, seconds: float) -> str:
+    """What is said of an ``on_epoch`` that takes long: it may wait for what waits for it."""
+    return (
+        f"on_epoch has been running for {seconds:g} s while {spec.size} workers wait for it and "
+        "hold their task slots. If it runs a Spark job and no other slot is free, both wait for "
+        "ever: train with fewer workers, or run that job after ps.run"
+    )
 
 
 def _error_of(event: Ended) -> BaseException:

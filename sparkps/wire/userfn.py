@@ -65,7 +65,11 @@ def words(error: BaseException) -> str:
     >>> words(ZeroDivisionError("no rows"))
     'ZeroDivisionError: no rows'
     """
-    return "".join(traceback.format_exception_only(error)).strip()
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - whatever it is, it must not hide the error itself
+        said = "(its str() fails)"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def describe(error: BaseException) -> str:

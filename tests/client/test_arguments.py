@@ -120,3 +120,13 @@ def test_ordinals_are_those_of_the_vocabulary() -> None:
         as_ordinals([0.5], 2, "t")
     assert refuse_ordinals(np.array([0, 1], np.int32), 2, "t") is None
     assert "ordinals[0]=-1" in str(refuse_ordinals(np.array([-1], np.int32), 2, "t"))
+
+
+def test_lists_of_several_lengths_are_no_arrays() -> None:
+    ragged = [[1], [2, 3]]
+    with pytest.raises(WrongType, match="keys of table 't' is no array"):
+        as_keys(ragged, "t")
+    with pytest.raises(WrongType, match="ordinals of table 't' is no array"):
+        as_ordinals(ragged, 3, "t")
+    with pytest.raises(WrongType, match="values for table 't' is no array"):
+        as_values(ragged, 2, TableSpec("t"))

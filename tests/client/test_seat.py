@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -92,3 +94,12 @@ def test_a_renewed_seat_begins_a_new_chain() -> None:
     assert seat.token == 2
     assert seat.chain(1, 4) is not before
     assert seat.acknowledged == seat.clock
+
+
+def test_a_forked_process_may_not_write() -> None:
+    seat = Seat(7, 0, 1)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if seat.denied == "in a forked process" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert seat.denied == ""

@@ -412,3 +412,35 @@ def test_state_is_plain() -> None:
     assert worker_module.as_state({"a": [1, 2.5, "x", np.float32(2)]})
     with pytest.raises(WrongType, match=r"worker\.state"):
         worker_module.as_state({"a": object()})
+
+
+def test_whole_numbers_of_more_than_64_bits_go_on_as_floats() -> None:
+    assert worker_module.as_numbers({"a": 2**63, "b": -(2**70), "c": 10**400, "d": 2**63 - 1}) == {
+        "a": 2.0**63,
+        "b": -(2.0**70),
+        "c": float("inf"),
+        "d": 2**63 - 1,
+    }
+
+
+def test_the_name_of_a_number_is_a_string() -> None:
+    with pytest.raises(WrongType, match="the name 1 of a number is int"):
+        worker_module.as_numbers({1: 2})  # type: ignore[dict-item]
+
+
+def test_params_travel_as_plain_values() -> None:
+    assert worker_module.as_params({"lr": np.float32(0.5), "on": [1, "x"]}) == {
+        "lr": 0.5,
+        "on": [1, "x"],
+    }
+
+
+@pytest.mark.parametrize("params", [{"a": object()}, {1: 2}, {"a": 2**70}, {"a": np.arange(3)}])
+def test_params_that_do_not_travel_are_refused_on_the_driver(params: dict[Any, Any]) -> None:
+    with pytest.raises(WrongType, match="the result of on_epoch"):
+        worker_module.as_params(params)
+
+
+def test_numbers_of_another_length_on_another_rank_end_the_run(cluster: LocalCluster) -> None:
+    with pytest.raises(SessionEnded, match="one shape per name"):
+        run(cluster, lambda worker, keys: {"a": [1] * (worker.rank + 1)}, batches_of([1, 1]))

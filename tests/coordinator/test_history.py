@@ -64,3 +64,22 @@ def test_counts_beyond_64_bits_go_on_as_floats():
 def test_what_cannot_be_added_is_named(a, b):
     with pytest.raises(InvalidArgument, match="cannot be added"):
         add(a, b, "loss")
+
+
+@pytest.mark.parametrize("other", [1.0, [1], [1, 2, 3], [[1, 2]], "x", None, [[1], [1, 2]]])
+def test_a_number_whose_shape_changes_is_refused_when_it_comes(other):
+    history = History(2, keep_clocks=True)
+    history.note(0, 0, 0, {"a": [1, 2]})
+    with pytest.raises(InvalidArgument, match="ticks carry"):
+        history.note(1, 0, 0, {"a": other})
+    # Nothing of it was kept: the sums of the clock can be made.
+    history.close_clocks(1)
+    assert history.sums(0) == history.row(0) == {"a": [1, 2]}
+
+
+def test_another_epoch_may_have_other_shapes():
+    history = History(1, keep_clocks=False)
+    history.note(0, 0, 0, {"a": [1, 2]})
+    history.row(0)
+    history.note(0, 1, 1, {"a": 3})
+    assert history.row(1) == {"a": 3}

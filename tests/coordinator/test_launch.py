@@ -16,7 +16,7 @@ import pytest
 
 from sparkps.config import Settings, child_environment
 from sparkps.coordinator.launch import LocalLauncher, _status, machine_memory
-from sparkps.errors import LaunchFailed
+from sparkps.errors import InvalidSetting, LaunchFailed
 
 #: Bound of every wait here.
 PATIENCE = 30.0
@@ -165,3 +165,18 @@ def test_exit_statuses_are_words():
 
 def test_the_machine_has_memory():
     assert machine_memory() > 2**28
+
+
+def test_a_directory_of_logs_that_cannot_be_made_is_named():
+    launcher = LocalLauncher(Settings.load(None, log_dir="/dev/null/logs"), servers=1)
+    with pytest.raises(InvalidSetting, match=r"log\.dir='/dev/null/logs': cannot be made"):
+        launcher.start()
+    assert not os.path.exists(launcher.directory)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 looks there first")
+def test_what_lies_in_the_working_directory_hides_no_module(tmp_path, monkeypatch):
+    (tmp_path / "runpy.py").write_text("raise RuntimeError('not this one')")
+    monkeypatch.chdir(tmp_path)
+    with LocalLauncher(Settings(), servers=1) as launcher:
+        assert len(launcher.pids()) == 2

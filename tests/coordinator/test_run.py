@@ -567,7 +567,7 @@ def test_numbers_that_cannot_be_added_fail_the_run_by_name():
     stage.start([1], consistency="bsp")
     stage.tick(0, 1, loss="high")
     (ended,) = stage.got(DRIVER, Ended)
-    assert str(from_wire(ended.code, ended.fields)).startswith("loss='high': cannot be added")
+    assert str(from_wire(ended.code, ended.fields)).startswith("loss='high': ticks carry numbers")
 
 
 def test_progress_is_told_at_most_four_times_a_second():

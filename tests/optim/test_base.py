@@ -1,9 +1,12 @@
+import dataclasses
+import threading
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 
-from sparkps.errors import InvalidArgument, MalformedRequest
+from sparkps.errors import InvalidArgument, MalformedRequest, WrongType
 from sparkps.optim import (
     FTRL,
     SGD,
@@ -134,3 +137,21 @@ def test_shrinking_stops_at_zero():
     shrink(numbers, 1.0)
     np.testing.assert_array_equal(numbers, [2, -2, 0, 0, 0, np.nan])
     assert not np.signbit(numbers[2:5]).any()
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(10**400, "must be finite"), (np.arange(2), "must be a number"), (1j, "must be a number")],
+)
+def test_odd_numbers_are_refused_as_arguments(number, words):
+    with pytest.raises(InvalidArgument, match=words):
+        SGD(lr=number)
+
+
+def test_an_optimizer_that_cannot_be_pickled_says_so():
+    @dataclasses.dataclass(frozen=True)
+    class Locked(Optimizer):
+        lock: Any = dataclasses.field(default_factory=threading.Lock)
+
+    with pytest.raises(WrongType, match="the optimizer Locked is an object that cannot be pickled"):
+        Locked().spec()

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparkps import PSContext, init, optim
-from sparkps.errors import BrokenModel, InvalidArgument, PathExists, SnapshotFailed
+from sparkps.errors import BrokenModel, InvalidArgument, PathExists, SnapshotFailed, WrongType
 from sparkps.spark.frames import DriverTable, local_path
 
 pytestmark = pytest.mark.spark
@@ -198,4 +198,19 @@ def test_a_directory_that_is_no_whole_model_does_not_load(
 @pytest.mark.parametrize("path", ["hdfs://host/x", "s3://bucket/x", "file://elsewhere/x", ""])
 def test_only_local_paths_are_taken(path: str) -> None:
     with pytest.raises(InvalidArgument, match="path="):
+        local_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "words"),
+    [
+        (None, WrongType, "path is NoneType"),
+        (5, WrongType, "path is int"),
+        ("", InvalidArgument, "is empty"),
+        ("a\0b", InvalidArgument, "zero byte"),
+        ("\ud800", InvalidArgument, "UTF-8"),
+    ],
+)
+def test_what_is_no_path_is_refused(path: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
         local_path(path)

@@ -8,7 +8,7 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sparkps.errors import InvalidArgument, InvalidInput, NotEnoughSlots
+from sparkps.errors import InvalidArgument, InvalidInput, NotEnoughSlots, WrongType
 from sparkps.spark.plan import slots_of, training_input
 from sparkps.spark.rows import HASH
 
@@ -146,3 +146,9 @@ def test_inputs_that_cannot_be_trained_on_are_refused(spark: SparkSession, tmp_p
         training_input(spark.range(3).select())
     with pytest.raises(InvalidArgument, match="a column of sparkps itself"):
         training_input(spark.range(3).withColumnRenamed("id", HASH))
+
+
+@pytest.mark.parametrize("df", [None, 5, "df", [1]])
+def test_what_is_no_dataframe_is_refused(df: Any) -> None:
+    with pytest.raises(WrongType, match=r"df is .*; a DataFrame is needed"):
+        training_input(df)

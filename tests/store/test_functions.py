@@ -268,3 +268,8 @@ def test_every_public_function_is_documented_and_found_by_name():
         assert kind.__doc__
         assert kind.name == name
         assert hasattr(functions, name)
+
+
+def test_a_number_that_no_message_holds_is_refused():
+    with pytest.raises(errors.InvalidArgument, match="norm2"):
+        functions.called(functions.norm2, (2**70,))

@@ -25,3 +25,9 @@ def test_nonsense_is_named(call, sentence):
     with pytest.raises(InvalidArgument) as caught:
         call()
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("number", [10**400, np.arange(2), "1", None, float("nan")])
+def test_what_is_no_finite_number_is_refused(number):
+    with pytest.raises(InvalidArgument, match="must be a finite number"):
+        as_init(number)

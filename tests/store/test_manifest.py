@@ -116,6 +116,8 @@ def test_a_cut_off_file_is_not_committed(tmp_path):
     ("change", "words"),
     [
         (lambda data: data.update(format=99), "its format is 99"),
+        (lambda data: data.update(format=0), "its format is 0"),
+        (lambda data: data["spec"].update(seed=2**70), "does not make sense"),
         (lambda data: data["entries"].pop(), "1 entries, in this order, for 2 partitions"),
         (lambda data: data["entries"].reverse(), "2 entries, in this order"),
         (lambda data: data["entries"][0].update(file="../x"), r"partition 0 is in '\.\./x'"),
@@ -141,3 +143,19 @@ def test_a_manifest_that_is_none_is_refused(saved, text):
     (saved / manifests.MANIFEST).write_text(text)
     with pytest.raises(BrokenModel, match="does not make sense"):
         manifests.read_manifest(str(saved))
+
+
+def test_a_link_is_followed_and_stays(saved):
+    link = saved.parent / "current"
+    link.symlink_to("model")
+    staging = staged(link, overwrite=True)
+    manifests.commit(staging, str(link), manifest(extra={"second": True}), overwrite=True)
+    assert link.is_symlink()
+    assert manifests.read_manifest(str(saved)).extra == {"second": True}
+    assert sorted(path.name for path in saved.parent.iterdir()) == ["current", "model"]
+
+
+def test_a_manifest_that_is_a_directory_is_refused(tmp_path):
+    (tmp_path / manifests.MANIFEST).mkdir()
+    with pytest.raises(BrokenModel, match=r"_sparkps\.json: Is a directory"):
+        manifests.read_manifest(str(tmp_path))

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from sparkps.errors import PSError, ServerLost
-from sparkps.wire.userfn import describe, dump_error, dumps, load_error, loads
+from sparkps.wire.userfn import describe, dump_error, dumps, load_error, loads, words
 
 
 class Odd(Exception):
@@ -76,3 +76,14 @@ def test_describe_tells_where() -> None:
 def test_loads_raises_what_the_bytes_make_it_raise() -> None:
     with pytest.raises(pickle.UnpicklingError):
         loads(b"junk")
+
+
+class Wordless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_an_error_without_words_still_comes_back_as_itself() -> None:
+    assert type(load_error(dump_error(Wordless()))) is Wordless
+    assert words(Wordless()) == "Wordless: (its str() fails)"
+    assert words(KeyboardInterrupt()) == "KeyboardInterrupt"
