@@ -52,6 +52,7 @@ class Shell:
         self._lines = lines
         self._report = report
         self._status = 0
+        self._terminated = False
         self._core = CoordinatorCore(settings, servers=first.servers, on_view=self._servers_are_up)
         self._context = new_context()
         self._router = Router(self._context, [first.endpoint])
@@ -69,8 +70,9 @@ class Shell:
 
     def run(self) -> int:
         """Serve until the parent is gone or wants it."""
-        # The parent's death comes as SIGTERM too, should somebody else hold its end of stdin.
-        signal.signal(signal.SIGTERM, lambda *_: self._loop.post(self._orphaned))
+        # The parent's death comes as SIGTERM too, should somebody else hold its end of stdin: once
+        # for every thread that the parent had, since the kernel hands us from one to the next.
+        signal.signal(signal.SIGTERM, self._noted)
         self._tick(self._loop.now)
         self._tell_parent(Report(endpoint=self._router.endpoints[0]))
         try:
@@ -95,7 +97,16 @@ class Shell:
     def _gone(self, peer: bytes, now: float) -> None:
         self._do(self._core.disconnected(peer, now))
 
+    def _noted(self, *_: object) -> None:
+        """A signal came. It may have interrupted anything in this thread, another signal's handler
+        too, so this takes no lock and wakes nobody: the next tick looks.
+        """
+        self._terminated = True
+
     def _tick(self, now: float) -> None:
+        if self._terminated:
+            self._orphaned()
+            return
         self._do(self._core.tick(now))
         self._timer.set(now + TICK)
 

@@ -64,10 +64,11 @@ def test_bsp_computes_the_bits_of_the_sequential_reference() -> None:
 @pytest.mark.parametrize("consistency", ["asp", "ssp:0", "bsp"])
 def test_refusals_end_the_run_and_lose_nothing_that_was_acknowledged(consistency: str) -> None:
     counts: Counter[str] = Counter()
-    for seed in range(15):
-        counts += simulate(seed, consistency, memory=3000 + 2500 * seed)
-    assert counts["refused slices"] > 10
-    assert 0 < counts["runs that failed"] < 15
+    for seed in range(40):
+        counts += simulate(seed, consistency, memory=3000 + 900 * seed)
+    # In bsp most of the memory is wanted, and refused, when staged rows are sealed.
+    assert counts["refused slices"] > (5 if consistency == "bsp" else 100)
+    assert 15 < counts["runs that failed"] < 30
 
 
 @pytest.mark.parametrize("consistency", ["asp", "ssp:0", "bsp"])
