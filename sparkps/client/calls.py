@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sparkps.client.seat import Chain, Seat
-from sparkps.errors import MalformedRequest, PSError
+from sparkps.errors import MalformedRequest, PSError, WrongType
 from sparkps.kernels.arrays import put
 from sparkps.wire import userfn
 from sparkps.wire.arrays import unpack
@@ -247,13 +247,25 @@ class ReduceCall(Call):
         if message.shapes:
             self.results += unpack(message.shapes, buffers[1:])
         elif len(buffers) > 1 and len(buffers[1]):
-            self.results += userfn.loads(bytes(buffers[1]))
+            self.results += _unpickled(bytes(buffers[1]))
         return True
 
     def result(self) -> list[Any]:
         """The results by partition number."""
         super().result()
         return [result for _, result in sorted(self.results, key=lambda pair: pair[0])]
+
+
+def _unpickled(data: bytes) -> list[tuple[int, Any]]:
+    """What a user's function returned on each partition."""
+    try:
+        found: list[tuple[int, Any]] = userfn.loads(data)
+    except Exception as error:
+        got = f"an object that cannot be unpickled here ({type(error).__name__}: {error})"
+        expected = "numbers, arrays, or objects whose class the driver can import"
+        what = "the result of the function"
+        raise WrongType(what=what, got=got, expected=expected) from error
+    return found
 
 
 class ScanCall(Call):

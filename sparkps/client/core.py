@@ -316,13 +316,14 @@ class ClientCore:
         self._ids += 1
         message: Any = request.message
         message.id = self._ids
+        frames = encode(message, *request.buffers)  # first: what cannot be encoded changes nothing
         lane.flying[self._ids] = request
         lane.size += request.cost
         if request.call.write:
             self._written_bytes += request.cost
         else:
             self._read_bytes += request.cost
-        effects.append(SendTo(lane.server, encode(message, *request.buffers)))
+        effects.append(SendTo(lane.server, frames))
 
     def _resend(self, lane: Lane, effects: list[Effect], requests: Iterable[Request]) -> None:
         """Send unanswered requests again, oldest first, under new ids."""

@@ -181,6 +181,7 @@ class Client(Links):
         if routes is None or routes.view != core.view.number or self.inbox:
             with self._held():
                 self._read_news()
+            core.check(info.id, ())  # a table that is lost has no servers to wait for
             if not core.view.owners:
                 self._await_servers()
             routes = self._routes.get(info.id)

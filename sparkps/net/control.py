@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import zmq
 
-from sparkps.errors import CoordinatorLost, PSError, RequestTimeout, from_wire
+from sparkps.errors import CoordinatorLost, PSError, RequestTimeout, WrongType, from_wire
 from sparkps.net.endpoint import parse
 from sparkps.net.rpc import reason_of
 from sparkps.net.sockets import Context, Frames, Monitor, new_context
@@ -40,6 +40,9 @@ from sparkps.wire.messages import Answer, Beat, Control, Denied, Joined, Message
 
 #: How long close() lets told messages leave, in milliseconds.
 LINGER_MS: Final = 1000
+#: Seconds for the link's thread to end after it was told to. All but libzmq's own end of the context
+#: is bounded, and that was seen to hang once after a coordinator was killed.
+CLOSING: Final = 10.0
 #: The id under which the answer to the first message is awaited; requests count from 1.
 _JOIN: Final = 0
 
@@ -123,7 +126,7 @@ class ControlLink:
         self._lock = threading.Lock()
         join = _Pending()
         self._pending: dict[int, _Pending] = {_JOIN: join}
-        self._told: deque[Message] = deque([first_message])
+        self._told: deque[bytes] = deque([encode_control(first_message)])
         self._wakeup = Wakeup()
         self._closing = False
         self._heartbeat = 0.0
@@ -166,8 +169,23 @@ class ControlLink:
             self._pending.pop(number, None)
 
     def tell(self, message: Message) -> None:
-        """Send a one-way message, from any thread; on a lost link it is dropped."""
-        self._told.append(message)
+        """Send a one-way message, from any thread; on a lost link it is dropped.
+
+        Raises
+        ------
+        WrongType
+            It holds something that MessagePack does not take; here, in the caller, since in the
+            link's thread it would end the link.
+        """
+        try:
+            frame = encode_control(message)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise WrongType(
+                what=f"a field of {type(message).__name__}",
+                got=f"not to be sent ({error})",
+                expected="text, numbers and lists of them",
+            ) from error
+        self._told.append(frame)
         self._wakeup.set()
 
     def close(self) -> None:
@@ -175,7 +193,9 @@ class ControlLink:
         self._closing = True
         self._wakeup.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(CLOSING)
+            if self._thread.is_alive():
+                _log.warning("the link to the coordinator at %s does not end", self.endpoint)
 
     def _await(self, pending: _Pending, what: str, timeout: float) -> Any:
         if not pending.event.wait(timeout):
@@ -223,9 +243,10 @@ class ControlLink:
         while True:
             if beat is not None and beat <= time.monotonic():
                 beat = time.monotonic() + self._heartbeat
-                self._told.append(Beat(load=self._load() if self._load else {}))
+                beaten = Beat(load=self._load() if self._load else {})
+                self._told.append(encode_control(beaten))
             while self._told:
-                frames.send([encode_control(self._told.popleft())])
+                frames.send([self._told.popleft()])
             while (message := frames.receive()) is not None:
                 self._received(decode_control(message[0]))
             if beat is None and self._heartbeat:

@@ -27,7 +27,7 @@ from sparkps.errors import FunctionRefused, InvalidArgument, MalformedRequest
 from sparkps.server.hosted import Hosted
 from sparkps.server.reads import check_here, reader
 from sparkps.server.staging import StagedCall
-from sparkps.server.state import State
+from sparkps.server.state import USERS, State
 from sparkps.server.writes import enter, writer
 from sparkps.store.builtin import Applier, Reducer
 from sparkps.store.functions import builtin
@@ -57,7 +57,7 @@ def call(state: State, trusted: bool, message: Function, buffers: Sequence[Buffe
             run()
         else:
             entry.staged.add(message.clock, StagedCall(message.rank, message.seq, run))
-    except Exception as error:  # noqa: BLE001 - unpickling a user's function may raise anything
+    except USERS as error:  # unpickling a user's function may raise anything
         entry.refuse(state.failure(hosted, "the function", error, partitions[0]))
     return entry.reply()
 
@@ -84,7 +84,7 @@ def _reduce(
     results = _each(state, hosted, partitions.tolist(), function, args)
     try:
         pickled = userfn.dumps(results)
-    except Exception as error:
+    except USERS as error:
         raise state.failure(hosted, "pickling the results of the function", error, "any") from error
     return encode(Results(message.id), b"", pickled)
 
@@ -124,7 +124,7 @@ def _apply(
     for partition in partitions:
         try:
             hosted.table.apply(partition, function, *args)
-        except Exception as error:
+        except USERS as error:
             raise state.failure(hosted, _name(function), error, partition) from error
 
 
@@ -139,7 +139,7 @@ def _each(
     for partition in partitions:
         try:
             results.append((partition, hosted.table.reduce(partition, function, *args)))
-        except Exception as error:
+        except USERS as error:
             raise state.failure(hosted, _name(function), error, partition) from error
     return results
 
@@ -155,7 +155,7 @@ def _unpickle(
     try:
         function, args = state.loads(pickle)
         bad = not callable(function) or not isinstance(args, (tuple, list))
-    except Exception as error:
+    except USERS as error:
         raise state.failure(hosted, "unpickling the function", error, "any") from error
     if bad:
         raise MalformedRequest(reason="a function is sent as (callable, arguments)")

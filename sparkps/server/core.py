@@ -29,7 +29,7 @@ from sparkps.routing.partitioner import owners_of
 from sparkps.server import calls, reads, writes
 from sparkps.server.hosted import Hosted
 from sparkps.server.refs import Unknown
-from sparkps.server.state import DOOR_ERRORS, NotHere, State
+from sparkps.server.state import DOOR_ERRORS, USERS, NotHere, State
 from sparkps.spec import TableInfo, View
 from sparkps.store import Table, make_table
 from sparkps.wire.effects import Buffer, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
@@ -223,7 +223,7 @@ class ServerCore:
             carry_out(message)
         except PSError as error:
             return [_done(op, error)]
-        except Exception as error:  # noqa: BLE001 - making a table runs a user's optimizer class
+        except USERS as error:  # making a table runs a user's optimizer class
             text = "".join(traceback.format_exception(error))
             return [
                 Log(logging.ERROR, f"{kind.__name__} failed:\n{text}"),

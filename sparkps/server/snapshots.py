@@ -64,9 +64,18 @@ class Snapshots:
     def take(self, effect: TakeSnapshot) -> None:
         """Fork the child for a snapshot."""
         waits = not self._core.may_fork(effect.table)
-        result, answer = os.pipe()
         parent = os.getpid()
-        child = os.fork()
+        ends: tuple[int, ...] = ()
+        try:
+            ends = result, answer = os.pipe()
+            child = os.fork()
+        except OSError as error:  # no descriptor, no memory: no reason to lose the tables
+            for end in ends:
+                os.close(end)
+            name, reason = self._core.table_name(effect.table), f"no child: {error.strerror}"
+            failed = SnapshotFailed(table=name, path=effect.path, reason=reason)
+            self._carry_out(self._core.snapshot_done(effect.op, failed))
+            return
         if child == 0:
             self._write(effect, parent, answer)
         os.close(answer)

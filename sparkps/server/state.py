@@ -23,6 +23,8 @@ from sparkps.spec import View
 DOOR_ERRORS: Final = (ValueError, TypeError, IndexError, OverflowError)
 #: Characters of a user's traceback that travel; its end says what was raised.
 TRACEBACK: Final = 20_000
+#: What code of the user's may raise without ending the server and everybody's tables with it.
+USERS: Final = (Exception, SystemExit, KeyboardInterrupt)
 
 
 class NotHere(PSError):
@@ -106,13 +108,13 @@ class State:
             for (owner, rank), ledger in hosted.ledgers.items():
                 if owner == session.id and rank < session.size:
                     kernels.applied_up_to(ledger.array, partitions, clock)
-        except Exception as error:  # a user's optimizer or function may raise anything
+        except USERS as error:  # a user's optimizer or function may raise anything
             staged.broken = self.failure(hosted, f"the seal of clock {clock}", error)
             raise staged.broken from error
         return staged
 
     def failure(
-        self, hosted: Hosted, what: str, error: Exception, where: int | str = ""
+        self, hosted: Hosted, what: str, error: BaseException, where: int | str = ""
     ) -> PSError:
         """The error for what could not be done: whose fault it is, in words that travel.
 

@@ -34,7 +34,7 @@ from sparkps.server.hosted import Hosted
 from sparkps.server.named import Named
 from sparkps.server.sessions import OpenSession
 from sparkps.server.staging import Staged, StagedRows, size_of
-from sparkps.server.state import State
+from sparkps.server.state import USERS, State
 from sparkps.spec import NO_SESSION, Position
 from sparkps.store import Table
 from sparkps.wire.effects import Buffer
@@ -188,7 +188,7 @@ def push(state: State, message: Push, buffers: Sequence[Buffer]) -> list[Buffer]
             _apply(table, message.kind, named.parts, rows, fields)
         else:
             _stage(state, hosted, entry.staged, message, slices, named, fields[0])
-    except Exception as error:  # noqa: BLE001 - a user's optimizer may raise anything
+    except USERS as error:  # a user's optimizer may raise anything
         entry.refuse(state.failure(hosted, "its optimizer", error))
     return entry.reply()
 

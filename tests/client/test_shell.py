@@ -13,7 +13,7 @@ import pytest
 
 from sparkps.client.shell import ClientInfo, client_for
 from sparkps.client.table import Table
-from sparkps.errors import ContextStopped, CoordinatorLost, RequestTimeout, ServerLost
+from sparkps.errors import ContextStopped, CoordinatorLost, RequestTimeout, ServerLost, WrongType
 from sparkps.spec import SessionSpec, TableInfo, TableSpec
 from sparkps.testing.cluster import LocalCluster
 
@@ -84,6 +84,30 @@ def test_a_lost_server_is_told_with_its_end_and_new_tables_go_on(cluster: LocalC
     table = cluster.table("t", dtype="int64", replace=True)
     table.push(keys, 2)
     assert (table.pull(keys) == 2).all()
+
+
+def test_the_only_server_lost_is_named_at_once() -> None:
+    with LocalCluster(servers=1) as cluster:
+        table = cluster.table("t")
+        table.push([1], [1.0])
+        cluster.kill(0)
+        for call in (lambda: table.pull([1]), lambda: table.push([1], [1.0])):
+            with pytest.raises(ServerLost, match="server 0 is lost"):
+                call()
+
+
+class Unpicklable:
+    """Cannot be unpickled anywhere."""
+
+    def __reduce__(self) -> Any:
+        return (dict.__getitem__, ({}, "nothing"))
+
+
+def test_a_result_that_cannot_be_unpickled_harms_nothing_else(cluster: LocalCluster) -> None:
+    table = cluster.table("odd results", dim=10)
+    with pytest.raises(WrongType, match=r"the result of the function.*KeyError"):
+        table.reduce(lambda part: Unpicklable())
+    assert table.collect()[0].tolist() == list(range(10))
 
 
 def test_a_lost_coordinator_ends_everything(cluster: LocalCluster) -> None:

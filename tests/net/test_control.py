@@ -8,6 +8,7 @@ from sparkps.errors import (
     RequestTimeout,
     TableNotFound,
     VersionMismatch,
+    WrongType,
 )
 from sparkps.net.control import ControlLink
 from sparkps.net.serve import Router
@@ -114,6 +115,17 @@ def test_a_request_gets_its_answer_or_its_error(coordinator: Coordinator) -> Non
     assert link.request(lambda id: GetStatus(id=id), LONG) == {"servers": 2}
     with pytest.raises(TableNotFound, match="there is no table 'c'; the tables here are a, b"):
         link.request(lambda id: FindTable(id=id, name="c"), LONG)
+    link.close()
+
+
+def test_what_cannot_be_sent_is_refused_in_the_caller_and_the_link_goes_on(
+    coordinator: Coordinator,
+) -> None:
+    coordinator.answers[FindTable] = lambda message: Answer(id=message.id, result=7)
+    link = ControlLink(coordinator.endpoint, JOIN, nothing, nothing)
+    with pytest.raises(WrongType, match="a field of FindTable"):
+        link.request(lambda number: FindTable(number, "\ud800"), LONG)
+    assert link.request(lambda number: FindTable(number, "t"), LONG) == 7
     link.close()
 
 

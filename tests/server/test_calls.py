@@ -191,6 +191,18 @@ class Brittle(Optimizer):
         fields["value"] += grads
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_function_that_wants_the_process_to_end_is_only_refused(server, filled, kind):
+    table, rank = filled
+
+    def leaves(part):
+        raise kind("enough")
+
+    answer, _ = server.ask(rank.called(table, m.APPLY, pickle=(leaves, ())))
+    assert (answer.code, answer.fields["partition"]) == ("FunctionFailed", 0)
+    assert rank.call(table, m.APPLY, "fill", x=1.0)[1] == []
+
+
 def test_a_users_optimizer_that_raises_names_itself(server):
     table = server.table(optimizer=Brittle())
     rank, *_ = server.session()
