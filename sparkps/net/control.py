@@ -40,8 +40,8 @@ from sparkps.wire.messages import Answer, Beat, Control, Denied, Joined, Message
 
 #: How long close() lets told messages leave, in milliseconds.
 LINGER_MS: Final = 1000
-#: Seconds for the link's thread to end after it was told to. All but libzmq's own end of the context
-#: is bounded, and that was seen to hang once after a coordinator was killed.
+#: Seconds for the link's thread to end after it was told to. All but libzmq's own end of the
+#: context is bounded, and that was seen to hang once after a coordinator was killed.
 CLOSING: Final = 10.0
 #: The id under which the answer to the first message is awaited; requests count from 1.
 _JOIN: Final = 0
