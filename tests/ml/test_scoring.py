@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame
 
 from sparkps import PSContext
 from sparkps.errors import InvalidSetting
-from sparkps.ml.classification import LogisticRegression
-from sparkps.ml.scoring import SparseWeights, _sorted_on_disk
+from sparkps.ml.scoring import SparseWeights, _sorted_on_disk, fetch_weights
 
 
 def test_keys_that_the_model_has_not_seen_weigh_nothing() -> None:
@@ -42,10 +41,20 @@ def test_a_model_too_large_for_memory_is_mapped_from_files(
 
 
 @pytest.mark.spark
-def test_a_model_over_the_limit_needs_a_directory(ps: PSContext, frame: DataFrame) -> None:
+def test_a_model_over_the_limit_goes_to_a_directory_which_it_needs(
+    ps: PSContext, tmp_path: Path
+) -> None:
     ps.stop()  # the last test of this file: there is one context at a time
-    with (
-        PSContext(ps.spark, servers=1, progress=False, model_local_bytes=12),
-        pytest.raises(InvalidSetting, match="set a directory for large models"),
-    ):
-        LogisticRegression(maxIter=1).fit(frame)
+    keys = np.arange(10_000)
+    small = {"servers": 1, "progress": False, "model_local_bytes": 65536}
+    with PSContext(ps.spark, **small) as context:
+        table = context.table("large", width=1)
+        table.assign(keys, np.ones(len(keys), np.float32))
+        with pytest.raises(InvalidSetting, match="set a directory for large models"):
+            fetch_weights(table, context)
+    with PSContext(ps.spark, **small, model_dir=str(tmp_path)) as context:
+        table = context.table("large", width=1)
+        table.assign(keys, np.ones(len(keys), np.float32))
+        weights = fetch_weights(table, context)
+    assert isinstance(weights.values, np.memmap)
+    assert weights.lookup(keys).sum() == len(keys)
