@@ -24,14 +24,12 @@ from sparkps.client.seat import Seat
 from sparkps.client.shell import Client, ClientInfo, client_for
 from sparkps.client.split import cut_slices, pieces, plain_naming
 from sparkps.client.vocabulary import Vocabulary
-from sparkps.errors import InvalidArgument, WrongType
+from sparkps.errors import InvalidArgument
 from sparkps.kernels.arrays import put, take
 from sparkps.kernels.keys import partition_sort
 from sparkps.kernels.sums import sum_by_key, unique
-from sparkps.optim.base import from_spec
 from sparkps.routing.partitioner import Routes, dense_bounds
 from sparkps.spec import TableInfo, TableSpec
-from sparkps.store.builtin import Applier, Reducer, combine_tree
 from sparkps.wire import userfn
 from sparkps.wire.messages import ASSIGN, PUSH, RESTORE
 
@@ -364,6 +362,8 @@ class Table:
             raise InvalidArgument(
                 name="configure", value=numbers, reason=f"table {self.name!r} has no optimizer"
             )
+        from sparkps.optim import from_spec  # noqa: PLC0415 - few workers configure optimizers
+
         checked = from_spec(optimizer, userfn.loads).configured(**numbers)
         values = {name: getattr(checked, name) for name in numbers}
         whole.configure(self._access, seat, values)
@@ -385,18 +385,9 @@ class Table:
         FunctionFailed
             Your function raised; its traceback is in the error.
         """
-        function = whole.travelling(fn, args)
-        builtin = function.builtin
-        if builtin is not None and not isinstance(builtin, Reducer):
-            raise WrongType(
-                what=builtin.name,
-                got="a function that writes",
-                expected="one that reads, for reduce()",
-            )
+        function = whole.travelling(fn, args, writes=False)
         results = whole.reduce(self._access, function)
-        if builtin is not None:
-            return builtin.result(results)
-        return combine_tree(results, combine) if combine is not None else results
+        return whole.combined(function, results, combine)
 
     def apply(self, fn: Any, *args: Any) -> None:
         """Run a function that changes a table on every partition, on the servers.
@@ -413,14 +404,7 @@ class Table:
             Your function raised; partitions before it may have been changed.
         """
         seat = self._access.writer("apply")
-        function = whole.travelling(fn, args)
-        builtin = function.builtin
-        if builtin is not None and not isinstance(builtin, Applier):
-            raise WrongType(
-                what=builtin.name,
-                got="a function that reads",
-                expected="one that writes, for apply()",
-            )
+        function = whole.travelling(fn, args, writes=True)
         whole.apply(self._access, seat, function)
 
 

@@ -5,8 +5,8 @@ Not here: rows by key (:mod:`.access`), and what a caller may pass (:mod:`.table
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,13 @@ from sparkps.client.calls import Call, PullCall, ReduceCall, Request, ScanCall, 
 from sparkps.client.seat import Seat
 from sparkps.client.split import whole_parts, whole_slices
 from sparkps.errors import InvalidArgument, PSError, WrongType
-from sparkps.optim.base import from_spec
 from sparkps.routing.partitioner import Routes
-from sparkps.store import functions
-from sparkps.store.builtin import Builtin
 from sparkps.wire import userfn
 from sparkps.wire.effects import Buffer
 from sparkps.wire.messages import APPLY, CONFIGURE, REDUCE, Function, Pull, Scan
+
+if TYPE_CHECKING:
+    from sparkps.store.builtin import Builtin
 
 Array = npt.NDArray[Any]
 
@@ -36,18 +36,30 @@ class Travelling(NamedTuple):
     code: bytes | None
 
 
-def travelling(fn: Any, args: Sequence[Any]) -> Travelling:
+def travelling(fn: Any, args: Sequence[Any], *, writes: bool) -> Travelling:
     """Make a function and its arguments ready to travel.
 
     Raises
     ------
     WrongType
-        It cannot be called.
+        It cannot be called, or is a built-in that reads where one that writes is needed, or the
+        other way round.
     InvalidArgument
         A built-in does not take these arguments.
     """
+    # Few workers call functions, and loading them would be a third of the client's own start.
+    from sparkps.store import functions  # noqa: PLC0415
+
     builtin = functions.called(fn, args)
     if builtin is not None:
+        if isinstance(builtin, functions.Applier) is not writes:
+            got = "reads" if writes else "writes"
+            expected = "writes, for apply()" if writes else "reads, for reduce()"
+            raise WrongType(
+                what=builtin.name,
+                got=f"a function that {got}",
+                expected=f"one that {expected}",
+            )
         return Travelling(builtin, builtin.name, builtin.numbers(), None)
     if not callable(fn):
         raise WrongType(what="fn", got=type(fn).__name__, expected="a function of a partition")
@@ -136,6 +148,8 @@ def _dtypes(access: Access, fields: Sequence[int]) -> list[tuple[np.dtype[Any], 
     optimizer = access.spec.optimizer
     kinds: list[tuple[np.dtype[Any], int | None]] = [own]
     if optimizer is not None and any(fields):
+        from sparkps.optim import from_spec  # noqa: PLC0415 - few workers read optimizers' fields
+
         kinds += [
             (np.dtype(np.int64), None) if field.per_row else own
             for field in from_spec(optimizer, userfn.loads).fields()
@@ -159,6 +173,17 @@ def reduce(access: Access, function: Travelling) -> list[Any]:
         call, _requests(access, call, access.seat(), routes, slices, 0, REDUCE, function)
     )
     return call.result()
+
+
+def combined(
+    function: Travelling, results: list[Any], combine: Callable[[Any, Any], Any] | None
+) -> Any:
+    """The result of a reduction from those of its partitions; their list if nothing combines it."""
+    from sparkps.store.builtin import Reducer, combine_tree  # noqa: PLC0415 - loaded already
+
+    if isinstance(function.builtin, Reducer):
+        return function.builtin.result(results)
+    return combine_tree(results, combine) if combine is not None else results
 
 
 def apply(access: Access, seat: Seat, function: Travelling) -> None:

@@ -37,7 +37,8 @@ from sparkps import _log
 from sparkps.config import Settings, child_environment
 from sparkps.coordinator.leash import FirstLine, Line, Report
 from sparkps.errors import CoordinatorLost, InvalidSetting, LaunchFailed, PSError
-from sparkps.net.endpoint import ipc, remove_directory, runtime_directory
+from sparkps.net.directory import remove_directory, runtime_directory
+from sparkps.net.endpoint import ipc
 
 #: Seconds between letting go of a leash and killing.
 _LETTING_GO: Final = 1.0

@@ -21,7 +21,7 @@ from sparkps.config import Settings
 from sparkps.coordinator.core import TICK, CoordinatorCore
 from sparkps.coordinator.leash import FirstLine, Line, Lines, Report
 from sparkps.errors import MalformedRequest
-from sparkps.net.endpoint import remove_directory
+from sparkps.net.directory import remove_directory
 from sparkps.net.faults import delayed
 from sparkps.net.loop import Loop
 from sparkps.net.serve import Router

@@ -1,5 +1,4 @@
-"""Addresses: ``ipc://path`` and ``tcp://host:port``, and the short private directory that ipc
-sockets live in.
+"""Addresses: ``ipc://path`` and ``tcp://host:port``.
 
 Covers what can be known from the text of an address. It opens no socket and resolves no name.
 """
@@ -7,17 +6,12 @@ Covers what can be known from the text of an address. It opens no socket and res
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from typing import Final, NamedTuple
 
 from sparkps.errors import InvalidArgument
 
 #: ``sun_path`` of a Unix socket holds 108 bytes with its final zero (Linux; 104 elsewhere).
 MAX_IPC_PATH: Final = 107
-#: Room that a runtime directory leaves for the name of a socket in it.
-_NAME_ROOM: Final = 24
-PREFIX: Final = "sparkps-"
 
 
 class Endpoint(NamedTuple):
@@ -84,21 +78,3 @@ def _checked_path(text: str, path: str) -> str:
 
 def _bad(text: str, reason: str) -> InvalidArgument:
     return InvalidArgument(name="endpoint", value=text, reason=reason)
-
-
-def runtime_directory() -> str:
-    """Make a new directory for ipc sockets, open to this user only (0700), and return its path.
-
-    It is made in the system's temporary directory, or in ``/tmp`` where that has too long a name
-    (macOS, batch systems).
-    """
-    path = tempfile.mkdtemp(prefix=PREFIX)
-    if len(os.fsencode(path)) + _NAME_ROOM > MAX_IPC_PATH:
-        os.rmdir(path)
-        path = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
-    return path
-
-
-def remove_directory(path: str) -> None:
-    """Remove a runtime directory and what is left in it; one that is gone already is no error."""
-    shutil.rmtree(path, ignore_errors=True)

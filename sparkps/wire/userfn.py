@@ -11,7 +11,6 @@ import pickle
 import traceback
 from typing import Any
 
-import cloudpickle
 import msgspec
 
 from sparkps.errors import PSError
@@ -19,6 +18,8 @@ from sparkps.errors import PSError
 
 def dumps(value: Any) -> bytes:
     """Pickle anything, functions and classes of the user's session included (by value)."""
+    import cloudpickle  # noqa: PLC0415 - few workers send code, and loading it is a tenth of a start
+
     data: bytes = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     return data
 

@@ -12,7 +12,8 @@ import msgspec
 
 from sparkps.config import child_environment
 from sparkps.coordinator.leash import FirstLine
-from sparkps.net.endpoint import ipc, runtime_directory
+from sparkps.net.directory import runtime_directory
+from sparkps.net.endpoint import ipc
 
 #: Bound of every wait here.
 PATIENCE = 30.0

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sparkps.net.endpoint import remove_directory, runtime_directory
+from sparkps.net.directory import remove_directory, runtime_directory
 from sparkps.net.loop import Loop
 from sparkps.net.sockets import Context, new_context
 

@@ -4,7 +4,8 @@ import stat
 import pytest
 
 from sparkps.errors import InvalidArgument
-from sparkps.net.endpoint import MAX_IPC_PATH, ipc, parse, remove_directory, runtime_directory
+from sparkps.net.directory import remove_directory, runtime_directory
+from sparkps.net.endpoint import MAX_IPC_PATH, ipc, parse
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from sparkps.net.endpoint import ipc, remove_directory, runtime_directory
+from sparkps.net.directory import remove_directory, runtime_directory
+from sparkps.net.endpoint import ipc
 from sparkps.net.rpc import Connection
 from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
