@@ -184,7 +184,9 @@ def push(state: State, message: Push, buffers: Sequence[Buffer]) -> list[Buffer]
     try:
         hosted.own(session)
         if entry.staged is None:
-            rows = state.budget.growing(table, partial(named.resolve, table, True))
+            rows = named.rows
+            if rows is None or named.keys is not None:
+                rows = state.budget.growing(table, partial(named.resolve, table, True))
             _apply(table, message.kind, named.parts, rows, fields)
         else:
             _stage(state, hosted, entry.staged, message, slices, named, fields[0])
