@@ -203,6 +203,14 @@ class GangIncomplete(PSTimeout):
     )
 
 
+class SlotsTaken(PSTimeout):
+    sentence = (
+        "on_epoch runs a Spark job that has found no free task slot for {seconds} s: the {workers} "
+        "workers hold theirs until on_epoch returns. Train with fewer workers, run that job after "
+        "ps.run, or raise spark.sparkps.stall.fatal"
+    )
+
+
 class WorkerStalled(PSTimeout):
     sentence = (
         "rank {rank} on {host} (pid {pid}) has been at clock {clock} for {seconds} s and holds "

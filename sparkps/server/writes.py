@@ -184,10 +184,10 @@ def push(state: State, message: Push, buffers: Sequence[Buffer]) -> list[Buffer]
     try:
         hosted.own(session)
         if entry.staged is None:
-            rows = named.rows
-            if rows is None or named.keys is not None:
-                rows = state.budget.growing(table, partial(named.resolve, table, True))
-            _apply(table, message.kind, named.parts, rows, fields)
+            found = named.rows
+            if found is None or named.keys is not None:
+                found = state.budget.growing(table, partial(named.resolve, table, True))
+            _apply(table, message.kind, named.parts, found, fields)
         else:
             _stage(state, hosted, entry.staged, message, slices, named, fields[0])
     except USERS as error:  # a user's optimizer may raise anything

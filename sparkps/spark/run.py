@@ -28,7 +28,6 @@ import contextlib
 import queue
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from sparkps.errors import (
     PSError,
     PSTimeout,
     SessionEnded,
+    SlotsTaken,
     WrongType,
     from_wire,
 )
@@ -56,6 +56,7 @@ from sparkps.spark.job import SparkJob
 from sparkps.spark.plan import training_input
 from sparkps.spark.progress import ProgressLine, style
 from sparkps.spark.task import DONE_SCHEMA, Prepare, TrainingTask
+from sparkps.spark.waiting import SlotWatch
 from sparkps.spec import SessionSpec, parse_consistency
 from sparkps.wire import userfn
 from sparkps.wire.messages import (
@@ -299,24 +300,31 @@ class _Run:
         """Run ``on_epoch`` here, with this thread's table handles in the run; then all go on."""
         client = self._context.client
         said = None
-        if self._on_epoch is not None:
-            seconds = self._context.settings.stall_warn
-            reminder = threading.Timer(seconds, _logger.warning, [_reminder(self._spec, seconds)])
-            reminder.daemon = True
-            reminder.start()
-            try:
-                with client.in_run(self._spec, self._token, event.clock):
+        watch = self._watch()
+        try:
+            if self._on_epoch is not None:
+                with watch, client.in_run(self._spec, self._token, event.clock):
                     said = self._on_epoch(event.epoch, dict(event.metrics))
-            except SessionEnded as error:
-                self._raise_why_ended(error)
-            finally:
-                reminder.cancel()
-        stop = isinstance(said, str) and said == "stop"
-        if not (stop or said is None or isinstance(said, dict)):
-            expected = '"stop", a dict of params, or None'
-            raise WrongType(what="the result of on_epoch", got=repr(said), expected=expected)
-        params = as_params(said) if isinstance(said, dict) else None
-        client.request(lambda request: Continue(request, self._spec.id, event.epoch, params, stop))
+            stop = isinstance(said, str) and said == "stop"
+            if not (stop or said is None or isinstance(said, dict)):
+                expected = '"stop", a dict of params, or None'
+                raise WrongType(what="the result of on_epoch", got=repr(said), expected=expected)
+            params = as_params(said) if isinstance(said, dict) else None
+            client.request(
+                lambda request: Continue(request, self._spec.id, event.epoch, params, stop)
+            )
+        except SessionEnded as error:
+            if watch.error is not None:
+                raise watch.error from error
+            self._raise_why_ended(error)
+
+    def _watch(self) -> SlotWatch:
+        spec = self._spec
+
+        def end(error: SlotsTaken) -> None:
+            self._context.client.close_session(spec.id, *error.to_wire())
+
+        return SlotWatch(self._context.spark.sparkContext, self._context.settings, spec.size, end)
 
     def _raise_why_ended(self, error: SessionEnded) -> NoReturn:
         """A server refused ``on_epoch`` because the run has failed meanwhile; the coordinator says
@@ -374,15 +382,6 @@ class _Run:
         if not job.join(seconds):
             job.cancel()
             job.join(CANCELLING)
-
-
-def _reminder(spec: SessionSpec, seconds: float) -> str:
-    """What is said of an ``on_epoch`` that takes long: it may wait for what waits for it."""
-    return (
-        f"on_epoch has been running for {seconds:g} s while {spec.size} workers wait for it and "
-        "hold their task slots. If it runs a Spark job and no other slot is free, both wait for "
-        "ever: train with fewer workers, or run that job after ps.run"
-    )
 
 
 def _error_of(event: Ended) -> BaseException:

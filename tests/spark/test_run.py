@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from sparkps.errors import (
     NotEnoughSlots,
     NotPicklable,
     PSError,
+    SlotsTaken,
     WrongType,
 )
 from sparkps.spark.frames import DriverTable
@@ -214,6 +216,23 @@ def test_an_exception_in_on_epoch_ends_the_run(ps: PSContext, rows: DataFrame) -
     with pytest.raises(WrongType, match='"stop", a dict of params, or None'):
         ps.run(rows, lambda worker, batch: None, workers=2, on_epoch=lambda *_: 3)
     assert ps.run(rows, lambda worker, batch: None, workers=4).workers == 4
+
+
+def test_on_epoch_that_waits_for_its_own_workers_slots_ends_the_run(
+    ps: PSContext, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = dataclasses.replace(ps.settings, stall_warn=0.5, stall_fatal=1.5)
+    monkeypatch.setattr(ps, "settings", short)
+    counts: list[int] = []
+
+    def on_epoch(epoch: int, metrics: dict[str, Any]) -> None:
+        counts.append(rows.count())
+
+    with pytest.raises(SlotsTaken, match="Train with fewer workers"):
+        ps.run(rows, lambda worker, batch: None, epochs=3, workers=4, on_epoch=on_epoch)
+    assert counts == [1000]  # its job went on when the workers had left
+    ps.run(rows, lambda worker, batch: None, epochs=2, workers=2, on_epoch=on_epoch)
+    assert counts == [1000] * 3
 
 
 def test_what_spark_cannot_read_is_sparks_own_error(ps: PSContext, rows: DataFrame) -> None:
