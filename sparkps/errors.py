@@ -142,6 +142,13 @@ class TableNotFound(PSError, KeyError):
     )
 
 
+class TableDropped(TableNotFound):
+    sentence = (
+        "table {table!r} was dropped, or replaced by another of that name, after this handle was "
+        "made; ps.table({table!r}) gives a handle of the one there now"
+    )
+
+
 class TableExists(PSError, ValueError):
     sentence = (
         "table {table!r} exists with another spec ({difference}); use ps.table({table!r}) for the "

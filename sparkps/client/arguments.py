@@ -8,6 +8,8 @@ the table allows them. Whatever numpy understands is welcome: lists, pandas and 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +25,9 @@ Array = npt.NDArray[Any]
 INT64: Final = np.dtype(np.int64)
 INT32: Final = np.dtype(np.int32)
 DTYPES: Final = {name: np.dtype(name) for name in NAMES}
+_FINITE: Final = (
+    "table {!r} takes finite numbers only; make it with allow_nonfinite=True to allow others"
+)
 
 
 def as_keys(keys: Any, table: str) -> Array:
@@ -200,6 +205,14 @@ def refuse_nonfinite(values: Array, spec: TableSpec) -> None:
         raise InvalidArgument(
             name=f"values[{row}]",
             value=float(values.flat[bad]),
-            reason=f"table {spec.name!r} takes finite numbers only; "
-            "make it with allow_nonfinite=True to allow others",
+            reason=_FINITE.format(spec.name),
         )
+
+
+def refuse_nonfinite_numbers(numbers: Mapping[str, Any], spec: TableSpec) -> None:
+    """Raise for a built-in's argument that would write NaN or infinity into the table."""
+    if spec.allow_nonfinite:
+        return
+    for name, number in numbers.items():
+        if isinstance(number, float) and not math.isfinite(number):
+            raise InvalidArgument(name=name, value=number, reason=_FINITE.format(spec.name))

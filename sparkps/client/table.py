@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sparkps.client import whole
 from sparkps.client.access import Access, Pending, cached_pull
-from sparkps.client.arguments import as_keys, as_values, refuse_keys
+from sparkps.client.arguments import as_keys, as_values, refuse_keys, refuse_nonfinite_numbers
 from sparkps.client.keyset import Keys, Keyset, done, ready
 from sparkps.client.seat import Seat
 from sparkps.client.shell import Client, ClientInfo, client_for
@@ -405,6 +405,7 @@ class Table:
         """
         seat = self._access.writer("apply")
         function = whole.travelling(fn, args, writes=True)
+        refuse_nonfinite_numbers(function.numbers, self.spec)
         whole.apply(self._access, seat, function)
 
 

@@ -44,6 +44,8 @@ from sparkps.wire.messages import Begin, Tick
 #: Seconds between two reports of a worker that holds nobody back; a thousand workers then send
 #: 50,000 ticks a second at most, merged.
 REPORT: Final = 0.02
+#: What a row of the history has whatever the workers say.
+HISTORY: Final = frozenset({"epoch", "seconds"})
 
 
 def current_worker() -> Worker | None:
@@ -331,8 +333,13 @@ def as_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
     ------
     WrongType
         Something is no number, or its name no string.
+    InvalidArgument
+        Its name is one that every row of the history has already.
     """
     for name in numbers:
+        if name in HISTORY:
+            reason = "every row of the history has that already; choose another name"
+            raise InvalidArgument(name=name, value=numbers[name], reason=reason)
         if not isinstance(name, str):
             raise WrongType(
                 what=f"the name {name!r} of a number", got=type(name).__name__, expected="a string"

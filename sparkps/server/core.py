@@ -24,12 +24,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from sparkps.errors import MalformedRequest, PSError, SnapshotFailed, VersionMismatch
+from sparkps.errors import (
+    FunctionFailed,
+    MalformedRequest,
+    PSError,
+    SnapshotFailed,
+    VersionMismatch,
+)
 from sparkps.routing.partitioner import owners_of
 from sparkps.server import calls, reads, writes
 from sparkps.server.hosted import Hosted
 from sparkps.server.refs import Unknown
-from sparkps.server.state import DOOR_ERRORS, USERS, NotHere, State
+from sparkps.server.state import DOOR_ERRORS, TRACEBACK, USERS, NotHere, State
 from sparkps.spec import TableInfo, View
 from sparkps.store import Table, make_table
 from sparkps.wire.effects import Buffer, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
@@ -225,10 +231,16 @@ class ServerCore:
             return [_done(op, error)]
         except USERS as error:  # making a table runs a user's optimizer class
             text = "".join(traceback.format_exception(error))
-            return [
-                Log(logging.ERROR, f"{kind.__name__} failed:\n{text}"),
-                _done(op, PSError(reason=f"{kind.__name__}: {type(error).__name__}: {error}")),
-            ]
+            reason: PSError = PSError(reason=f"{kind.__name__}: {type(error).__name__}: {error}")
+            if isinstance(message, AddTable):
+                reason = FunctionFailed(
+                    what="its optimizer",
+                    server=self.state.server,
+                    table=message.info.spec.name,
+                    partition="any",
+                    traceback=text[-TRACEBACK:],
+                )
+            return [Log(logging.ERROR, f"{kind.__name__} failed:\n{text}"), _done(op, reason)]
         return [ToCoordinator(Done(op))]
 
     def snapshot_done(self, op: int, result: list[dict[str, Any]] | PSError) -> list[Effect]:
@@ -292,6 +304,7 @@ class ServerCore:
     def _remove_table(self, table: int) -> None:
         hosted = self.state.tables.pop(table, None)
         if hosted is not None:
+            self.state.dropped[table] = hosted.table.spec.name
             hosted.drop(self.state.budget)
 
     def _remove_session(self, session: int) -> None:

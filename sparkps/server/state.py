@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparkps.errors import FunctionFailed, MalformedRequest, PSError, TableNotFound
+from sparkps.errors import FunctionFailed, MalformedRequest, PSError, TableDropped, TableNotFound
 from sparkps.kernels import ledger as kernels
 from sparkps.server.budget import Budget
 from sparkps.server.hosted import Hosted
@@ -68,6 +68,8 @@ class State:
         self.budget = Budget(server, limit)
         self.sessions = Sessions()
         self.tables: dict[int, Hosted] = {}
+        #: Names of the tables that were here once, for errors.
+        self.dropped: dict[int, str] = {}
         self.view = View(0)
 
     def hosted(self, table: int) -> Hosted:
@@ -75,11 +77,13 @@ class State:
 
         Raises
         ------
-        TableNotFound
-            If it is not here.
+        TableDropped, TableNotFound
+            If it is not here any more, or never was.
         """
         found = self.tables.get(table)
         if found is None:
+            if table in self.dropped:
+                raise TableDropped(table=self.dropped[table])
             known = [hosted.table.spec.name for hosted in self.tables.values()]
             raise TableNotFound(table=f"number {table}", known=known)
         return found

@@ -16,6 +16,7 @@ from sparkps.errors import (
     InvalidArgument,
     InvalidKey,
     NotInRun,
+    TableDropped,
     TableNotFound,
     WrongType,
 )
@@ -179,6 +180,8 @@ def test_readers_do_not_apply_and_writers_do_not_reduce(create: Create) -> None:
         table.reduce(functions.fill, 1.0)
     with pytest.raises(WrongType, match="a function of a partition is needed"):
         table.apply(3)
+    with pytest.raises(InvalidArgument, match=r"x=nan: table 't\d+' takes finite numbers only"):
+        table.apply(functions.fill, float("nan"))
 
 
 def test_numbers_of_the_optimizer_change_in_order_with_the_writes(create: Create) -> None:
@@ -191,10 +194,10 @@ def test_numbers_of_the_optimizer_change_in_order_with_the_writes(create: Create
         create().configure(lr=1)
 
 
-def test_a_dropped_table_is_not_found(cluster: LocalCluster) -> None:
+def test_a_dropped_table_is_not_found_and_its_handles_say_why(cluster: LocalCluster) -> None:
     table = cluster.table("gone")
     table.drop()
-    with pytest.raises(TableNotFound):
+    with pytest.raises(TableDropped, match="table 'gone' was dropped, or replaced"):
         table.pull([1])
     with pytest.raises(TableNotFound):
         cluster.client().find_table("gone")

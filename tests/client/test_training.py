@@ -393,6 +393,8 @@ def test_several_tables_are_pulled_in_one_round_trip(cluster: LocalCluster, crea
         (3, WrongType, "the result of step is int; a dict of numbers"),
         ({"loss": "x"}, WrongType, "the number 'loss' of a tick is str"),
         ({"loss": None}, WrongType, "the number 'loss' of a tick is NoneType"),
+        ({"epoch": 3}, InvalidArgument, "epoch=3: every row of the history has that already"),
+        ({"seconds": 0.1}, InvalidArgument, "seconds=0.1: every row of the history has that"),
     ],
 )
 def test_what_cannot_be_summed_is_refused(

@@ -10,6 +10,7 @@ import pytest
 from sparkps.errors import InvalidArgument, from_wire
 from sparkps.optim import SGD
 from sparkps.optim.base import Optimizer
+from sparkps.spec import TableInfo, TableSpec
 from sparkps.wire import arrays, userfn
 from sparkps.wire import messages as m
 from sparkps.wire.frames import encode
@@ -211,6 +212,22 @@ def test_a_users_optimizer_that_raises_names_itself(server):
     assert (answer.code, statuses) == ("FunctionFailed", [m.REFUSED])
     assert "ZeroDivisionError: negative" in answer.fields["traceback"]
     assert server.pull(table, [1]).tolist() == [2.0]
+
+
+@dataclass(frozen=True)
+class Fieldless(Optimizer):
+    """Cannot say its fields on a server, as one whose module differs there."""
+
+    def fields(self):
+        raise LookupError("no fields")
+
+
+def test_a_users_optimizer_that_cannot_say_its_fields_is_named_by_its_table(server):
+    spec = TableSpec("brittle", optimizer=Fieldless().spec())
+    _, effect = server.core.command(m.AddTable(9, TableInfo(9, spec)), 0.0)
+    done = effect.message
+    assert (done.code, done.fields["table"]) == ("FunctionFailed", "brittle")
+    assert "LookupError: no fields" in done.fields["traceback"]
 
 
 def test_a_users_optimizer_that_raises_in_a_seal_breaks_the_session(server):
