@@ -161,7 +161,7 @@ class Access:
     def push(
         self,
         seat: Seat,
-        view: int,
+        routes: Routes,
         cuts: Cuts,
         naming: Naming,
         values: Sequence[Array],
@@ -176,7 +176,7 @@ class Access:
         waits = seat.synchronous if wait is None else wait
         client.write(
             call,
-            lambda: push_requests(call, seat, table, view, cuts, naming, values, kind),
+            lambda: push_requests(call, seat, table, routes, cuts, naming, values, kind),
             wait=waits,
         )
         if waits and call.left == 0 and call.error is None:

@@ -140,7 +140,7 @@ class Keyset:
                 routes, self._counts(routes), self._rows, access.sizes.rows_per_slice, limit
             )
         cuts = Cuts(self._slices.slices.copy(), self._slices.messages)
-        return access.push(seat, routes.view, cuts, naming, [rows], wait=wait)
+        return access.push(seat, routes, cuts, naming, [rows], wait=wait)
 
     def _counts(self, routes: Routes) -> Array:
         """The rows at each position of the server-major order."""

@@ -45,6 +45,11 @@ class Chain:
         self.clock = -1
         self.seq = -1
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was sent yet."""
+        return self.clock < 0
+
     def add(self, slices: Int64s, clock: int) -> int:
         """Chain the slices of a new write, in place, and return its seq."""
         if clock != self.clock:

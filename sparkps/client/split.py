@@ -210,7 +210,7 @@ def push_requests(
     call: WriteCall,
     seat: Seat,
     table: int,
-    view: int,
+    routes: Routes,
     cuts: Cuts,
     naming: Naming,
     values: Sequence[Array],
@@ -218,10 +218,14 @@ def push_requests(
 ) -> list[Request]:
     """Chain the slices of a write and make its requests; called under the client's lock.
 
-    ``values`` is one array, or one per field for a write of whole rows.
+    ``values`` is one array, or one per field for a write of whole rows. The first write of a bsp
+    run to a table goes, empty, to the table's other servers too: the table is the run's from then
+    on, on all of them.
     """
     slices, messages = cuts
+    first = seat.bsp and call.chain.empty
     seq = call.chain.add(slices, call.clock)
+    view = routes.view
     mode, ref, names, keys = naming
     cost = naming.size + sum(array.nbytes // max(len(array), 1) for array in values)
     requests = []
@@ -238,7 +242,23 @@ def push_requests(
         if keys is not None:
             request.plain = partial(_push_plain, request, naming)
         requests.append(request)
+    if first:
+        named = {server for server, *_ in messages}
+        requests += [
+            _claim(call, seat, table, view, seq, server, values[0])
+            for server in routes.servers
+            if server not in named
+        ]
     return requests
+
+
+def _claim(
+    call: WriteCall, seat: Seat, table: int, view: int, seq: int, server: int, values: Array
+) -> Request:
+    """A write of no rows."""
+    message = Push(0, table, seat.session, seat.rank, seat.token, call.clock, view, seq, PLAIN)
+    nothing = [np.empty((0, 6), np.int64), np.empty(0, np.int64), values[:0]]
+    return Request(call, server, message, nothing, 0)
 
 
 def _push_plain(request: Request, naming: Naming) -> Sequence[Buffer]:

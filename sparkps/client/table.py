@@ -288,7 +288,7 @@ class Table:
             1, access.sizes.message // (8 + sum(field.nbytes // len(keys) for field in rows))
         )
         cuts = cut_slices(routes, counts, len(keys), access.sizes.rows_per_slice, limit)
-        return access.push(seat, routes.view, cuts, plain_naming(keys), rows, kind=kind, wait=wait)
+        return access.push(seat, routes, cuts, plain_naming(keys), rows, kind=kind, wait=wait)
 
     def vocabulary(self) -> Vocabulary:
         """Return a new, empty vocabulary: keys that travel to the servers once."""

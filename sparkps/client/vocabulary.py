@@ -179,7 +179,7 @@ class Vocabulary:
             naming = self.naming(seat, routes, distinct)
         limit = max(1, access.sizes.message // (naming.size + access.sizes.row))
         cuts = cut_slices(routes, counts, len(rows), access.sizes.rows_per_slice, limit)
-        return access.push(seat, routes.view, cuts, naming, [rows], wait=wait)
+        return access.push(seat, routes, cuts, naming, [rows], wait=wait)
 
     def keyset(self, ordinals: Any) -> Keyset:
         """Return the rows of ordinals as a keyset, for pulls and pushes that send values only."""

@@ -173,6 +173,8 @@ def push(state: State, message: Push, buffers: Sequence[Buffer]) -> list[Buffer]
     named, total = _name(hosted, message, slices, buffers)
     fields = _fields(hosted, session, message, buffers)
     _check(named, total, fields, message)
+    if not len(slices):  # the first write of a bsp run, to servers that have none of its rows
+        hosted.own(session)
     entry = enter(state, hosted, session, message, slices)
     if entry.accepted == 0:
         return entry.reply()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 from sparkps.client import worker as worker_module
 from sparkps.client.table import Table
 from sparkps.client.worker import Worker, current_worker
-from sparkps.errors import InvalidArgument, NotInRun, SessionEnded, WrongType
+from sparkps.errors import InvalidArgument, NotInRun, SessionEnded, TableBusy, WrongType
+from sparkps.kernels.keys import partition_sort
 from sparkps.optim import SGD, AdaGrad
 from sparkps.testing.cluster import LocalCluster
 from sparkps.wire import userfn
@@ -385,6 +387,28 @@ def test_several_tables_are_pulled_in_one_round_trip(cluster: LocalCluster, crea
         assert got[two].tolist() == [[0, 0]]
 
     run(cluster, step, batches_of([1]))
+
+
+def test_a_bsp_run_owns_a_table_on_all_servers_from_its_first_write(cluster: LocalCluster) -> None:
+    table = cluster.table("owned", partitions=4)
+    owners = table._access.routes()
+    here, there = owners.partitions[0], owners.partitions[-1]
+    assert len(owners.servers) == 2
+    keys = np.arange(200)
+    of = partition_sort(keys, 4, None, np.arange(4, dtype=np.int32))
+    bounds = np.concatenate(([0], np.cumsum(of[2])))
+    mine, theirs = (of[1][bounds[p] : bounds[p + 1]][:1] for p in (here, there))
+
+    def step(worker: Worker, batch: Any) -> None:
+        worker.table("owned").push(mine, [1.0])
+        if worker.clock == 1:  # the first write is acknowledged
+            with pytest.raises(TableBusy, match="'owned' is written by a bsp run"):
+                outside.submit(table.push, theirs, [1.0]).result(30)
+
+    with ThreadPoolExecutor(1) as outside:
+        run(cluster, step, batches_of([2]))
+    assert table.pull(np.concatenate((mine, theirs))).tolist() == [2.0, 0.0]
+    table.push(theirs, [1.0])
 
 
 @pytest.mark.parametrize(

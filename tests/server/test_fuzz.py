@@ -133,8 +133,11 @@ def test_any_order_of_well_formed_requests(make_server, data):
         number = data.draw(st.integers(0, len(sent) - 1))
         frames, _ = sent[number]
         answer, statuses = server.ask(frames)
-        assert isinstance(answer, m.Acked)
         slices = frames[1]
+        if not len(slices) and isinstance(answer, m.Refused):
+            assert answer.code == "TableBusy"  # a write of no rows only asks for the table
+            continue
+        assert isinstance(answer, m.Acked)
         for row, status in zip(slices, statuses or [m.APPLIED] * len(slices), strict=True):
             key = (number, int(row[0]))
             if status == m.APPLIED:

@@ -191,13 +191,26 @@ def test_lengths_that_do_not_fit_change_nothing(server, lie):
     assert server.ask(good)[1] == []
 
 
-def test_unknown_tables_are_named(server):
+def test_unknown_and_dropped_tables_are_named(server):
     rank, *_ = server.session()
     server.table(3)
-    rank.server.hosted(3)
     frames = rank.pushed(3, [1], [1.0])
+    unknown = encode(m.Push(table=4, seq=0, **rank.header()), *frames[1:])
+    answer, _ = server.ask(unknown)
+    assert (answer.code, answer.fields["known"]) == ("TableNotFound", ["t3"])
     server.command(m.RemoveTable(1, 3))
-    assert server.ask(frames)[0].code == "TableNotFound"
+    answer, _ = server.ask(frames)
+    assert (answer.code, answer.fields["table"]) == ("TableDropped", "t3")
+
+
+def test_a_bsp_write_of_no_rows_takes_the_table_for_its_run(server):
+    server.table(1)
+    rank, *_ = server.session(5, consistency="bsp")
+    other, *_ = server.session(6)
+    assert rank.push(1, [], [])[1] == []
+    assert server.hosted(1).owner == 5
+    assert other.push(1, [1], [1.0])[0].code == "TableBusy"
+    assert other.push(1, [], [])[0].code == "TableBusy"
 
 
 def test_the_driver_session_writes_at_once(server):

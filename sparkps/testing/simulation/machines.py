@@ -182,7 +182,7 @@ class ServerMachine:
             message, buffers = decode_to_server(frames)
             if isinstance(message, Pull):
                 return [encode(NotMine(message.id, self.core.state.view.number))]
-            if isinstance(message, Push) and message.mode != KEYSET:
+            if isinstance(message, Push) and message.mode != KEYSET and len(buffers[0]):
                 return self._all_but_one(end, message, buffers)
         return self._ask(end, frames)
 
