@@ -304,7 +304,7 @@ class SnapshotFailed(PSError, OSError):
 
 
 class PathExists(PSError, FileExistsError):
-    sentence = "{path} exists; pass overwrite=True to replace it"
+    sentence = "{path} exists; {advice}"
 
 
 class BrokenModel(PSError, ValueError):

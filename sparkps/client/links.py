@@ -158,7 +158,9 @@ class Links:
             self.on_message(message)
 
     def _link_lost(self, reason: str) -> None:
-        self._lost = CoordinatorLost(status=reason, log="its log", tail="  (not known here)")
+        self._lost = CoordinatorLost(
+            status=reason, log="(the driver knows it)", tail="  (not known here)"
+        )
         self.inbox.append(self._lost)
         self.wakeup.set()
 

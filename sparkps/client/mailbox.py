@@ -81,7 +81,7 @@ class Mailbox:
         """The link is lost."""
         with self._condition:
             self._error = self._error or CoordinatorLost(
-                status=reason, log="its log", tail="  (not known here)"
+                status=reason, log="(the driver knows it)", tail="  (not known here)"
             )
             self._condition.notify_all()
 

@@ -97,7 +97,9 @@ class DriverTable(Table):
         directory = self._home.directory("tables")
         self._write_to(directory)
         # The directory, not its files: Spark runs a job to look at more than 32 paths.
-        return self._home.spark.read.schema(frame_schema(self.info.spec)).parquet(str(directory))
+        return self._home.spark.read.schema(frame_schema(self.info.spec)).parquet(
+            f"file://{directory}"
+        )
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Save the table as of now, with all its fields, to a new directory.

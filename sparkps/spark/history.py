@@ -37,4 +37,4 @@ class History(list[dict[str, Any]]):
         """
         if not any(self._directory.glob("*.parquet")):
             return None
-        return self._spark.read.parquet(str(self._directory))
+        return self._spark.read.parquet(f"file://{self._directory}")

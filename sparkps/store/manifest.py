@@ -253,12 +253,11 @@ def _check_free(target: Path, *, overwrite: bool) -> None:
     if not target.exists():
         return
     if not overwrite:
-        raise PathExists(path=str(target))
+        raise PathExists(path=str(target), advice="pass overwrite=True to replace it")
     # Overwriting removes the directory, so it must be one of ours (or empty).
     if not (target / MANIFEST).is_file() and (not target.is_dir() or any(target.iterdir())):
-        raise PathExists(
-            path=f"{target} (no saved table, so it is not replaced; remove it yourself)"
-        )
+        advice = "it is no saved table, so it is not replaced; remove it yourself"
+        raise PathExists(path=str(target), advice=advice)
 
 
 def _sync(directory: Path) -> None:
