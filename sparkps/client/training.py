@@ -21,7 +21,9 @@ Rules (SEMANTICS §4, §5):
 * A task that finds its token gone becomes a stand-by: it waits, and begins where the rank then is,
   with the batches that it has.
 * An exception is told to the coordinator before the task ends. The user's own and our errors are
-  fatal: they end the run; an interrupted task is not, and its rank waits for another attempt.
+  fatal: they end the run. Two are not, and the rank waits for another attempt: an interruption of
+  the task, and an ``OSError`` of the user's code (a lost connection, an unreadable file), which may
+  have gone away by then.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from sparkps.client.mailbox import Mailbox
 from sparkps.client.seat import Seat
 from sparkps.client.shell import ClientInfo, client_for
 from sparkps.client.worker import Worker, add_numbers
-from sparkps.errors import ContextStopped, TokenLost, WrongType
+from sparkps.errors import ContextStopped, PSError, TokenLost, WrongType
 from sparkps.net.control import ControlLink
 from sparkps.spec import SessionSpec, parse_consistency
 from sparkps.wire import userfn
@@ -152,8 +154,7 @@ class Run:
             if error is not None and self._seat is not None and not self._mailbox.over:
                 text = userfn.words(error)
                 pickled = userfn.dump_error(error) if isinstance(error, Exception) else b""
-                # Who has lost the token has not failed; another task goes on.
-                fatal = isinstance(error, Exception) and not isinstance(error, TokenLost)
+                fatal = isinstance(error, Exception) and not _may_go_away(error)
                 self._tell(
                     Failed(self._session.id, self._rank, self._seat.token, pickled, text, fatal)
                 )
@@ -313,6 +314,12 @@ class Run:
         if self._session.clock_every != "batch" or size <= 0:
             return sum(ranks)
         return sum(min(size, max(0, rows - batch * size)) for rows in ranks)
+
+
+def _may_go_away(error: Exception) -> bool:
+    """Whether another attempt may do better. Who has lost the token has not failed at all."""
+    own = isinstance(error, PSError)
+    return isinstance(error, TokenLost) or (isinstance(error, OSError) and not own)
 
 
 def _call(step: Any, name: str, worker: Worker) -> Any:

@@ -16,10 +16,10 @@ The rules:
   nobody waits. ``stop`` makes it the last epoch.
 * **The end.** When all ranks have finished (and, in bsp, all servers have sealed everything) the
   run is complete.
-* **Errors.** A worker's own exception, not fatal: it is kept, the rank is free, and Spark decides
-  whether another attempt comes. A fatal one, a lost server, a command that failed, a gang that did
-  not come or a worker that stalls end the run at once: every task of it, now or later, is told the
-  same error.
+* **Errors.** A worker's own exception, not fatal: it is kept until another attempt has read its
+  rows, the rank is free, and Spark decides whether one comes. A fatal one, a lost server, a command
+  that failed, a gang that did not come or a worker that stalls end the run at once: every task of
+  it, now or later, is told the same error.
 
 What the driver is told, and in which order, stands in :mod:`sparkps.coordinator.sessions`; who
 holds a rank in ``ranks``, which clock is open in ``gate``, what the numbers become in ``history``,
@@ -117,7 +117,8 @@ class Run:
         self._told_complete = False
         #: How it ended, for tasks that come later; None while it goes on.
         self.end: Ended | None = None
-        #: The last error that a worker reported (the first fatal one), for the driver.
+        #: The last error that a worker reported (the first fatal one), for the driver; none, once
+        #: another attempt of that rank goes on.
         self.kept: dict[str, Any] | None = None
 
     # -- what tasks say ----------------------------------------------------------------------------
@@ -154,6 +155,8 @@ class Run:
             self.fail(NonDeterministicInput(rank=rank.number, reason=reason))
             return
         rank.ready, rank.read, rank.since = report, True, self._hub.now
+        if self.kept is not None and self.kept["rank"] == rank.number:
+            self.kept = None  # this attempt goes on; what may fail later is another thing
         if not self.gate.begun:
             reports = [other.ready for other in self.ranks.all if other.ready is not None]
             if len(reports) < self.spec.size:

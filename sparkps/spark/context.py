@@ -320,7 +320,9 @@ class PSContext:
         InvalidInput
             The input has no rows.
         Exception
-            A worker's own exception, as it was raised there.
+            A worker's own exception, as it was raised there. An ``OSError`` (a lost connection, an
+            unreadable file) ends the run only when Spark has tried the task as often as
+            ``spark.task.maxFailures`` says; any other ends it at once.
         """
         options = RunOptions(
             epochs,

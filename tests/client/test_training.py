@@ -13,7 +13,14 @@ import pytest
 from sparkps.client import worker as worker_module
 from sparkps.client.table import Table
 from sparkps.client.worker import Worker, current_worker
-from sparkps.errors import InvalidArgument, NotInRun, SessionEnded, TableBusy, WrongType
+from sparkps.errors import (
+    InvalidArgument,
+    NotInRun,
+    PSTimeout,
+    SessionEnded,
+    TableBusy,
+    WrongType,
+)
 from sparkps.kernels.keys import partition_sort
 from sparkps.optim import SGD, AdaGrad
 from sparkps.testing.cluster import LocalCluster
@@ -248,6 +255,40 @@ def test_a_worker_s_own_error_ends_the_run_for_all(cluster: LocalCluster, mode: 
         assert isinstance(userfn.load_error(gang.ended.error), ZeroDivisionError)
     finally:
         gang.close()
+
+
+def test_an_os_error_frees_the_rank_for_another_attempt_and_ours_end_the_run(
+    cluster: LocalCluster, create: Create
+) -> None:
+    table = create(dtype="int64", dim=2)
+
+    def step(worker: Worker, keys: np.ndarray) -> None:
+        table.push([worker.rank], [len(keys)])
+        if worker.clock == 1 and worker.attempt < 2:
+            raise (ConnectionResetError, FileNotFoundError)[worker.attempt](worker.rank)
+
+    def tried_thrice(rank: int, mine: Any) -> None:
+        for _ in range(3):
+            gang.errors.pop(rank, None)
+            gang.task(rank, step, mine)
+
+    batches = batches_of([3, 3])
+    for mode in MODES:
+        gang = Gang(cluster, 2, mode)
+        try:
+            for rank, mine in enumerate(batches):
+                gang.start(tried_thrice, rank, mine)
+            gang.drive()
+            assert (gang.errors, gang.ended.code if gang.ended else None) == ({}, "")
+        finally:
+            gang.close()
+    assert table.pull().tolist() == [len(MODES) * sum(map(len, mine)) for mine in batches]
+
+    def times_out(worker: Worker, keys: np.ndarray) -> None:
+        raise PSTimeout(seconds=1, what="a server")
+
+    with pytest.raises(PSTimeout, match="a server"):
+        run(cluster, times_out, batches_of([1]))
 
 
 def test_another_attempt_goes_on_where_the_first_was_and_writes_nothing_twice(

@@ -274,6 +274,18 @@ def test_a_workers_own_error_is_kept_and_another_attempt_may_come():
     assert "rank 0 failed: ValueError: bad batch, again" in ended.fields["reason"]
 
 
+def test_an_error_that_another_attempt_got_over_is_not_what_the_run_fails_of_later():
+    stage = Stage()
+    stage.start([2, 2], consistency="bsp")
+    stage.fail(0, "ConnectionResetError: once")
+    stage.register(0, "again")
+    stage.ready(0, 2, who="again")
+    assert stage.ask(lambda n: CloseSession(n, stage.session)) == "done"
+    (ended,) = stage.got("w1", Ended)
+    assert ended.error == b""
+    assert "closed by the driver" in ended.fields["reason"]
+
+
 def test_a_fatal_error_ends_the_run_for_everyone_at_once_and_for_retries():
     stage = Stage()
     stage.start([2, 2], consistency="bsp")
