@@ -61,7 +61,13 @@ Step = Callable[[Worker, Any], Mapping[str, Any] | None]
 
 
 def join_run(
-    info: ClientInfo, session: SessionSpec, rank: int, *, host: str = "", task: int = 0
+    info: ClientInfo,
+    session: SessionSpec,
+    rank: int,
+    *,
+    host: str = "",
+    task: int = 0,
+    first: bool = False,
 ) -> Run:
     """Return a run; entering it registers this task for a rank and waits until it holds it.
 
@@ -73,10 +79,13 @@ def join_run(
         The run, with the id that it was opened under.
     rank
         This task's.
-    host, task
+    host
         Where it runs, for messages to people.
+    task, first
+        Spark's number of this task, and whether it is the first of its rank in this attempt of the
+        stage.
     """
-    return Run(info, session, rank, host=host or socket.gethostname(), task=task)
+    return Run(info, session, rank, host=host or socket.gethostname(), task=task, first=first)
 
 
 class Run:
@@ -95,17 +104,19 @@ class Run:
     worker: Worker
 
     def __init__(
-        self, info: ClientInfo, session: SessionSpec, rank: int, *, host: str, task: int
+        self,
+        info: ClientInfo,
+        session: SessionSpec,
+        rank: int,
+        *,
+        host: str,
+        task: int,
+        first: bool,
     ) -> None:
         self.finished = False
         self.result = b""
-        self._info, self._session, self._rank, self._host, self._task = (
-            info,
-            session,
-            rank,
-            host,
-            task,
-        )
+        self._info, self._session, self._rank = info, session, rank
+        self._register = RegisterRank(session.id, rank, host, os.getpid(), task, first)
         self._consistency = parse_consistency(session.consistency)
         self._barrier = (
             self._consistency.mode == "bsp"
@@ -122,7 +133,7 @@ class Run:
 
     def __enter__(self) -> Run:
         try:
-            join = Join(VERSION, "worker", self._host, os.getpid())
+            join = Join(VERSION, "worker", self._register.host, os.getpid())
             self._link = ControlLink(
                 self._info.coordinator,
                 join,
@@ -132,9 +143,7 @@ class Run:
                 load=self._load,
             )
             self._client.lend(self._link)
-            self._tell(
-                RegisterRank(self._session.id, self._rank, self._host, os.getpid(), self._task)
-            )
+            self._tell(self._register)
             self._take(self._mailbox.wait_granted())
         except BaseException as error:
             self._leave(error)

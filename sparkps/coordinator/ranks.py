@@ -7,6 +7,10 @@ The rules:
 * The token passes when the holder's connection ends, when it reports an error of its attempt, or,
   if somebody stands by, when its heartbeats have stopped; it finishes only once. A holder that was
   passed over and is still connected is told ``TokenGone`` and becomes the last stand-by.
+* Spark may give up a stage that has read from a lost executor and start it anew, with all its
+  ranks, and let the old tasks run on, their outcome ignored. They hold task slots that the new ones
+  may need, and would hold their ranks: so the *first* task of a rank in a later attempt of the
+  stage takes the rank over, and whoever came before, or comes late, is told that it is over for it.
 * A token is *granted* only after every server has confirmed that it takes no other for that rank. A
   server that does not confirm in ``request.timeout`` fails the run.
 * The gang is complete when every rank has a granted holder at the same time, once. Until then
@@ -26,9 +30,9 @@ from typing import TypeAlias
 
 from sparkps.coordinator.commands import Commands, Outcome
 from sparkps.coordinator.hub import Hub, Peer
-from sparkps.errors import GangIncomplete, PSError
+from sparkps.errors import GangIncomplete, PSError, SessionEnded
 from sparkps.spec import SessionSpec
-from sparkps.wire.messages import GangComplete, Message, RegisterRank, SetToken, TokenGone
+from sparkps.wire.messages import Ended, GangComplete, Message, RegisterRank, SetToken, TokenGone
 
 #: What a rank says when it has read its rows: batches, rows, fingerprint.
 Report: TypeAlias = tuple[int, int, int]
@@ -55,6 +59,8 @@ class Rank:
     attempt: int = -1
     granted: bool = False
     standbys: deque[Task] = field(default_factory=deque)
+    #: Spark's number of the first task in the present attempt of the stage.
+    first: int = 0
     #: As the first attempt reported it.
     ready: Report | None = None
     #: Whether the present holder has read its rows, and whether it was told to begin.
@@ -133,8 +139,19 @@ class Ranks:
             return
         if self._first is None:
             self._first = self._hub.now
+        if task.number < rank.first:
+            self._left_behind(rank, task)
+            return
+        before = self._before(rank, task) if message.first else []
+        rank.first = task.number if message.first else rank.first
+        for other in before:
+            self._left_behind(rank, other)
+        rank.standbys = deque(other for other in rank.standbys if other not in before)
         rank.standbys.append(task)
-        self._pass_on(rank)
+        if rank.holder in before:
+            self.vacate(rank)
+        else:
+            self._pass_on(rank)
 
     def left(self, peer: Peer, number: int) -> bool:
         """A task's connection has ended. Return whether it held the rank."""
@@ -214,6 +231,19 @@ class Ranks:
         self._closed = True
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _before(self, rank: Rank, task: Task) -> list[Task]:
+        """Who has come for the rank from earlier attempts of the stage, now that ``task`` begins
+        one.
+        """
+        holder = [rank.holder] if rank.holder else []
+        return [other for other in (*holder, *rank.standbys) if other.number < task.number]
+
+    def _left_behind(self, rank: Rank, task: Task) -> None:
+        reason = f"Spark has started the stage anew, and rank {rank.number} with it"
+        self._hub.log(f"session {self._spec.id}: {reason}; task {task.number} is left behind")
+        over = SessionEnded(session=self._spec.id, reason=reason)
+        self._hub.tell(task.peer, Ended(self._spec.id, *over.to_wire()))
 
     def _pass_on(self, rank: Rank) -> None:
         if self._closed or rank.holder or rank.finished or not rank.standbys:

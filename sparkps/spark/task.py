@@ -72,15 +72,16 @@ class TrainingTask:
                 what="TrainingTask.train", got="a call outside of Spark", expected="a Spark task"
             )
         rank = context.partitionId()
-        rows = self._train(batches, rank, context.taskAttemptId())
+        rows = self._train(batches, rank, context.taskAttemptId(), context.attemptNumber() == 0)
         yield pa.RecordBatch.from_arrays(
             [pa.array([rank], pa.int32()), pa.array([rows])], schema=_DONE_ARROW
         )
 
-    def _train(self, batches: Iterator[pa.RecordBatch], rank: int, task: int) -> int:
+    def _train(self, batches: Iterator[pa.RecordBatch], rank: int, task: int, first: bool) -> int:
         host = socket.gethostname()
         stream = RowStream(from_spark(batches), self.session.batch_rows)
-        with join_run(self.info, self.session, rank, host=host, task=task) as run, told(rank, host):
+        joined = join_run(self.info, self.session, rank, host=host, task=task, first=first)
+        with joined as run, told(rank, host):
             if run.finished:
                 return Left.read(run.result).rows
             run.wait_for_gang()

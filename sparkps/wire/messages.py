@@ -420,13 +420,18 @@ class GetView(Message, tag=82):
 
 
 class RegisterRank(Message, tag=96):
-    """A task asks for a rank. Answered by :class:`Granted`, at once or when the holder is gone."""
+    """A task asks for a rank. Answered by :class:`Granted`, at once or when the holder is gone.
+
+    ``task`` is Spark's number of the task, which grows; ``first`` says that Spark has not tried
+    this rank before in this attempt of the stage.
+    """
 
     session: int
     rank: int
     host: str
     pid: int
     task: int
+    first: bool = False
 
 
 class Ready(Message, tag=97):

@@ -158,12 +158,12 @@ class Stage:
         self.session, self.token[DRIVER] = session, token
         return session
 
-    def register(self, rank: int, who: Any = None) -> Any:
+    def register(self, rank: int, who: Any = None, task: int = 0, first: bool = False) -> Any:
         """A task comes for a rank; return its Granted, if any."""
         who = f"w{rank}" if who is None else who
         if who not in self.people:
             self.join(who)
-        self.say(who, RegisterRank(self.session, rank, "host", 10 + rank, 0))
+        self.say(who, RegisterRank(self.session, rank, "host", 10 + rank, task, first))
         return self.granted(who)
 
     def granted(self, who: Any) -> Any:

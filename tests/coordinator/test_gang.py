@@ -109,6 +109,36 @@ def test_a_silent_holder_is_passed_over_when_somebody_stands_by_and_stands_by_it
     assert stage.granted("w0").attempt == 2
 
 
+def test_the_first_task_of_a_later_attempt_of_the_stage_takes_the_rank_over():
+    stage = Stage()
+    stage.open(1)
+    stage.register(0, "old", task=3, first=True)
+    assert stage.register(0, "its copy", task=4) is None
+    assert stage.register(0, "new", task=6, first=True).attempt == 1
+    for who in ("old", "its copy"):
+        (ended,) = stage.got(who, Ended)
+        assert ended.fields["reason"] == "Spark has started the stage anew, and rank 0 with it"
+    assert stage.register(0, "late", task=5) is None
+    assert len(stage.got("late", Ended)) == 1
+    for who in ("old", "its copy", "late"):
+        stage.leave(who)
+    assert stage.register(0, "copy of new", task=7) is None
+    stage.ready(0, 3, who="new")
+    assert stage.got("new", TokenGone) == stage.got("new", Ended) == stage.got(DRIVER, Warned) == []
+    stage.leave("new")
+    assert stage.granted("copy of new").attempt == 2
+
+
+def test_a_first_task_that_registers_after_its_copy_stands_by():
+    stage = Stage()
+    stage.open(1)
+    stage.register(0, "copy", task=4)
+    assert stage.register(0, "original", task=3, first=True) is None
+    assert stage.got("copy", Ended) == []
+    stage.leave("copy")
+    assert stage.granted("original").attempt == 1
+
+
 def test_a_stand_by_of_a_finished_rank_gets_the_recorded_result():
     stage = Stage()
     stage.start([1, 1])
