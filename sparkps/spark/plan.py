@@ -3,7 +3,9 @@ rows on which rank.
 
 The driver looks once at the plan, before the job, and never runs a job to find out:
 
-* Task slots are asked of the scheduler (what a barrier stage would be checked against).
+* Task slots are asked of the scheduler (what a barrier stage would be checked against). Where they
+  come with executors, and too few are there for the workers that were asked for, it waits a little:
+  Spark starts executors while the driver goes on already, and replaces a lost one within seconds.
 * Input partitions: without adaptive execution their number is free to ask. With an adaptive
   *exchange* (a shuffle whose outcome Spark may reshape) asking would run the shuffle and training
   would run it again, so such an input is repartitioned by the hash of its rows. An exchange whose
@@ -21,6 +23,8 @@ last column.
 from __future__ import annotations
 
 import math
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +39,10 @@ from sparkps.spark.rows import HASH
 #: Below it a batch
 #: costs less than the round trip that a further worker adds to each clock.
 SMALL_INPUT_BYTES: Final = 64 * 1024
+
+#: Seconds to wait for executors before more workers than slots are refused: a lost one was replaced
+#: after 3 to 5 s on an idle machine.
+EXECUTORS_COME: Final = 20.0
 
 _FIXED: Final = "REPARTITION_BY_NUM"
 
@@ -101,6 +109,8 @@ def training_input(
         )
     _refuse_maps(df.schema)
     slots = slots_of(df.sparkSession)
+    if workers is not None and workers > slots and not _local(df.sparkSession):
+        slots = _slots_to_come(df.sparkSession, workers)
     if workers is not None and workers > slots:
         raise NotEnoughSlots(asked=workers, slots=slots)
     hashed = _with_hash(df, seed)
@@ -118,6 +128,19 @@ def training_input(
     if not ordered:
         hashed = hashed.sortWithinPartitions(HASH)
     return TrainingInput(hashed, workers, slots, partitions, shuffled)
+
+
+def _local(spark: SparkSession) -> bool:
+    master = str(spark.sparkContext.master)
+    return master == "local" or master.startswith("local[")
+
+
+def _slots_to_come(spark: SparkSession, wanted: int) -> int:
+    """Wait until there are so many slots, for a while; return how many there are."""
+    deadline, pause = time.monotonic() + EXECUTORS_COME, threading.Event()
+    while (slots := slots_of(spark)) < wanted and time.monotonic() < deadline:
+        pause.wait(0.1)
+    return slots
 
 
 def input_partitions(df: DataFrame) -> int | None:
