@@ -13,8 +13,8 @@ Rules:
   :meth:`Network.step` nothing moves; the time jumps from event to event.
 * A connection delivers each direction in order, with a random delay per message.
 * A cut takes everything in flight on a connection, both ways, and tells each end after a delay of
-  its own: one may go on sending into the void. A close by one end is a cut of what comes towards
-  it; what it has sent still arrives.
+  its own: one may go on sending into the void, and for as long as the test says. A close by one end
+  is a cut of what comes towards it; what it has sent still arrives.
 * Frames are copied when they are sent, as a socket does: whoever changes a buffer later changes
   nothing here.
 * The same seed, and the same calls, give the same run.
@@ -55,9 +55,11 @@ class End:
         The connection's number, equal on both ends.
     open : bool
         Whether this end has neither closed nor been told of the end.
+    sent : int
+        How many messages were sent.
     """
 
-    __slots__ = ("_last", "_network", "alive", "node", "number", "open", "other", "peer")
+    __slots__ = ("_last", "_network", "alive", "node", "number", "open", "other", "peer", "sent")
 
     other: End
 
@@ -68,6 +70,7 @@ class End:
         self.peer = peer
         self.number = number
         self.open = True
+        self.sent = 0
         self.alive = True  # messages towards this end arrive
 
     def __repr__(self) -> str:
@@ -77,11 +80,9 @@ class End:
         """Send a message (a struct, bytes) or a list of frames; nothing is told when it is lost."""
         if not self.open:
             return
+        self.sent += 1
         if isinstance(payload, list):
-            payload = [
-                frame if isinstance(frame, bytes) else memoryview(frame).tobytes()
-                for frame in payload
-            ]
+            payload = copied(payload)
         network = self._network
         if network.chance(network.cut_rate):
             network.cut(self)
@@ -89,6 +90,10 @@ class End:
             self._towards(
                 self.other, lambda: network.deliver(self.other, payload), repr(payload)[:80]
             )
+
+    def hold(self, seconds: float) -> None:
+        """Let what is sent from now on arrive no sooner than in some time."""
+        self._last = max(self._last, self._network.now + seconds)
 
     def close(self) -> None:
         """Close: what was sent arrives, what is on its way here does not, and the other end is
@@ -104,6 +109,13 @@ class End:
         network.schedule(
             self._last, end.node, call, f"{self.node} -> {end.node} #{self.number}: {what}"
         )
+
+
+def copied(frames: list[Any]) -> list[bytes]:
+    """The frames as they are now."""
+    return [
+        frame if isinstance(frame, bytes) else memoryview(frame).tobytes() for frame in frames
+    ]
 
 
 class _Node:
@@ -196,14 +208,14 @@ class Network:
             self.cut(near)
         return near
 
-    def cut(self, end: End) -> None:
+    def cut(self, end: End, *, deaf: float = 0.0) -> None:
         """Cut a connection: all that is in flight on it is lost, and each end is told in its own
-        time."""
-        for each in (end, end.other):
+        time; ``end`` so many seconds later, in which it sends into the void."""
+        for each, later in ((end, deaf), (end.other, 0.0)):
             if each.alive:
                 each.alive = False
                 self.schedule(
-                    self.now + self.delay(),
+                    self.now + later + self.delay(),
                     each.node,
                     lambda each=each: self.tell_closed(each),  # type: ignore[misc]
                     f"{each.node} #{each.number}: cut",

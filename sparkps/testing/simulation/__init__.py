@@ -10,7 +10,7 @@ failing seed is a bug report, and can be run again.
 >>> counts["reads"] > 0
 True
 
-``plan`` says what a seed decides, ``machines`` and ``process`` put the cores on the network,
+``plan`` says what a seed decides, ``faults`` what happens to messages, ``machines`` and ``process`` put the cores on the network,
 ``worker``, ``driver`` and ``hands`` tell what a run does, ``reference`` what bsp must compute,
 ``history`` holds the invariants, ``simulation`` puts it together.
 """

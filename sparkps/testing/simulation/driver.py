@@ -148,6 +148,7 @@ class Driver(Process):
             )
             self.history.require(
                 same,
+                "bits",
                 f"weights, partition {partition}: {keys} {arrays}, the reference has "
                 f"{table.arrays(partition)}",
             )

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from sparkps.client.access import Pending
+from sparkps.client.keyset import Keyset
 from sparkps.client.seat import Seat
 from sparkps.client.shell import Client
 from sparkps.client.split import Sizes
@@ -40,18 +41,25 @@ class Hands:
         self.process, self.seat = process, seat
         self.counts = SmallTable(process, tables["counts"], seat)
         self.words = self.counts.vocabulary()
+        self._again: tuple[list[int], Keyset] | None = None
         info = tables.get("weights")
         self.weights = None if info is None else SmallTable(process, info, seat)
 
     def read(self, who: str, keys: list[int], clock: int | None) -> Story[None]:
         """Read markers, and check what they show."""
-        history = self.process.history
-        floor = history.floor(keys)
+        history, random = self.process.history, self.process.network.random
         asked = np.array(keys, np.int64)
-        if self.process.network.random.random() < 0.5:
+        way = random.choice(("plain", "vocabulary", "keyset"))
+        if way == "keyset" and self._again is None:
+            self._again = (keys, self.words.keyset(self.words.add(asked)))
+        if way == "keyset" and self._again is not None:
+            keys, again = self._again  # the keys of its first read, every time
+            pending = again.pull(wait=False)
+        elif way == "plain":
             pending = self.counts.pull(asked, wait=False)
         else:
             pending = self.words.pull(self.words.add(asked), wait=False)
+        floor = history.floor(keys)
         yield from self.process.until(pending.done)
         values = pending.wait().tolist()
         if clock is not None:

@@ -1,19 +1,27 @@
 """What must hold, checked as it happens.
 
-The history knows the plan, and notes what every process learns. Its rules (SEMANTICS §1, §2, §5):
+The history knows the plan, and notes what every process learns. Its rules (SEMANTICS §1, §2, §4,
+§5), each under its name:
 
-* Each marker is 0 or 1 in every read: no write is applied twice to a partition.
-* A write whose acknowledgement has come is in every read that is *sent* later, but under bsp, where
-  it waits for its seal, and in an ssp worker's cache.
-* bsp: a worker's read at clock c shows exactly the writes of all clocks below c.
-* ssp:s: a worker's read at clock c shows all writes of clocks <= c - s - 1.
-* What a reader has seen it sees ever after.
-* A rank begins clock c only when all writes that the consistency asks for are acknowledged, and
-  reports a clock only when all its writes below it are.
-* A ledger never goes back; what is applied was accepted; a closed session has none, and changes no
-  table any more.
-* Tokens only grow; the clocks at which a rank is granted, those that are released and those that
-  are published never go back; each epoch ends once, in order, with the sums of its ticks.
+* *once*: each marker is 0 or 1, in every read, and in every table after every step: no write is
+  applied twice to a partition.
+* *kept*: a write whose acknowledgement has come is in every read that is *sent* later, but under
+  bsp, where it waits for its seal, and in an ssp worker's cache; and in the tables at the end. What
+  a reader has seen it sees ever after.
+* *sealed*: in bsp, a worker's read at clock c shows exactly the writes of all clocks below c.
+* *bound*: in ssp:s, a worker's read at clock c shows all writes of clocks <= c - s - 1.
+* *bits*: in bsp, the tables are in the end what a sequential reference computes, to the bit.
+* *clock*: a rank begins clock c only when all writes that the consistency asks for are
+  acknowledged, and reports a clock only when all its writes below it are. The clocks at which a
+  rank is granted, those that are released and those that are published never go back.
+* *epoch*: each epoch ends once, in order, with the sums of its ticks.
+* *token*: tokens only grow; one is granted when every server refuses the one before, and nobody
+  else is served from then on.
+* *ledger*: a ledger never goes back; what is applied was accepted, and in bsp sealed.
+* *session*: when its end is confirmed, every server refuses a session; then nothing of it is left,
+  and no table changes any more.
+* *end*: what is begun comes to an end, and a run without a reason to fail does not.
+* *crash*: no core raises what it should not.
 
 Whatever breaks one raises :class:`Violation` out of the step in which it happens.
 """
@@ -21,21 +29,60 @@ Whatever breaks one raises :class:`Violation` out of the step in which it happen
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal
 
 from sparkps.consistency.clocks import NEVER
 from sparkps.consistency.policy import may_go
 from sparkps.spec import parse_consistency
 from sparkps.testing.simulation.plan import Plan, Write
+from sparkps.testing.simulation.story import tell
 from sparkps.wire.messages import EpochEnded, Granted, Message, Released, Slowest
 
-#: Events that a violation tells of.
-_STORY: Final = 60
+Rule = Literal[
+    "once",
+    "kept",
+    "sealed",
+    "bound",
+    "bits",
+    "clock",
+    "epoch",
+    "token",
+    "ledger",
+    "session",
+    "end",
+    "crash",
+]
+
+#: Events that are remembered for a violation.
+_REMEMBERED: Final = 300
 
 
 class Violation(Exception):
-    """An invariant does not hold: what, when, and the last things that happened."""
+    """An invariant does not hold.
+
+    Attributes
+    ----------
+    plan : Plan
+        What was run.
+    rule : str
+        The invariant's name.
+    what : str
+        How it is broken.
+    at : float
+        Fake time.
+    events : list of (float, str)
+        The last things that happened before.
+    """
+
+    def __init__(
+        self, plan: Plan, rule: Rule, what: str, at: float, events: list[tuple[float, str]]
+    ) -> None:
+        super().__init__(plan, rule, what, at, events)
+        self.plan, self.rule, self.what, self.at, self.events = plan, rule, what, at, events
+
+    def __str__(self) -> str:
+        return tell(self.plan, self.rule, self.what, self.at, self.events)
 
 
 class History:
@@ -52,34 +99,36 @@ class History:
         self.now = 0.0
         self.counts: Counter[str] = Counter()
         self.mode, self.staleness = parse_consistency(plan.consistency)
-        self.writes = plan.writes()
+        self.writes = plan.all_writes()
         self._write_of = {marker: write for write in self.writes for marker in write.markers}
         self._acked: set[Write] = set()
+        #: What the simulation wants to look at when a rank is granted.
+        self.at_grant: Callable[[Granted], None] = lambda _: None
         #: Writes of each rank and clock that are not acknowledged yet.
         self._open: dict[int, Counter[int]] = {rank: Counter() for rank in range(plan.size + 1)}
         for write in self.writes:
             self._open[write.rank][write.clock] += 1
         self._seen: defaultdict[str, set[int]] = defaultdict(set)
-        self._tokens = 0
+        self._tokens: dict[int, int] = {}
         self._granted: dict[int, int] = {}
         self._released: dict[str, int] = {}
         self._slowest = 0
         self._epochs = 0
-        self._story: deque[tuple[float, str, tuple[Any, ...]]] = deque(maxlen=_STORY)
+        self._events: deque[tuple[float, str, tuple[Any, ...]]] = deque(maxlen=_REMEMBERED)
 
     def note(self, what: str, *values: Any) -> None:
         """Remember an event for the story; ``what`` is a format."""
-        self._story.append((self.now, what, values))
+        self._events.append((self.now, what, values))
 
-    def fail(self, what: str) -> Violation:
+    def fail(self, rule: Rule, what: str) -> Violation:
         """The violation to raise."""
-        story = "\n".join(f"{at:.6f} {text.format(*values)}" for at, text, values in self._story)
-        return Violation(f"{self.plan}\nat {self.now:.6f}: {what}. Before it:\n{story}")
+        events = [(at, text.format(*values)) for at, text, values in self._events]
+        return Violation(self.plan, rule, what, self.now, events)
 
-    def require(self, good: object, what: str) -> None:
+    def require(self, good: object, rule: Rule, what: str) -> None:
         """Raise unless ``good``."""
         if not good:
-            raise self.fail(what)
+            raise self.fail(rule, what)
 
     # --- writes and reads
 
@@ -110,21 +159,23 @@ class History:
         for key, value, acked in zip(keys, values, floor, strict=True):
             write = self._write_of[key]
             where = f"{who} at clock {clock} reads {value} of {write}"
-            self.require(value in (0, 1), f"{where}: applied more than once")
+            self.require(value in (0, 1), "once", f"{where}: applied more than once")
             if clock is None:
-                self.require(value or key not in self._seen[who], f"{where}: it was there before")
+                seen = key in self._seen[who]
+                self.require(value or not seen, "kept", f"{where}: it was there before")
                 if value:
                     self._seen[who].add(key)
             if self.mode == "bsp":
                 if clock is not None:
                     sealed = self._visible(write, clock)
-                    self.require(value == sealed, f"{where}: it should be {int(sealed)}")
+                    self.require(value == sealed, "sealed", f"{where}: it should be {int(sealed)}")
                 continue
             if acked and (clock is None or self.mode == "asp"):
-                self.require(value, f"{where}: it was acknowledged before")
+                self.require(value, "kept", f"{where}: it was acknowledged before")
             if self.mode == "ssp" and clock is not None and write.rank < self.plan.size:
                 bound = write.clock <= clock - self.staleness - 1
-                self.require(value or not bound, f"{where}: older than the bound of staleness")
+                what = f"{where}: older than the bound of staleness"
+                self.require(value or not bound, "bound", what)
 
     def _visible(self, write: Write, clock: int) -> bool:
         # The driver writes at the end of an epoch, before its first clock begins.
@@ -140,15 +191,18 @@ class History:
             for key in sorted(expected.keys() | found.keys()):
                 self.require(
                     found.get(key, 0) == expected[key],
+                    "once" if found.get(key, 0) > expected[key] else "kept",
                     f"in the end key {key} is {found.get(key, 0)} and should be {expected[key]}, "
                     f"of {self._write_of.get(key)}",
                 )
             return
         for key, value in found.items():
-            self.require(key < 0 or value == 1, f"in the end {self._write_of.get(key)} is {value}")
+            write_of = self._write_of.get(key)
+            self.require(key < 0 or value == 1, "once", f"in the end {write_of} is {value}")
         for write in () if self.mode == "bsp" else self._acked:
             missing = [key for key in write.markers if key not in found]
-            self.require(not missing, f"in the end {write} lacks {missing}: it was acknowledged")
+            what = f"in the end {write} lacks {missing}: it was acknowledged"
+            self.require(not missing, "kept", what)
 
     # --- clocks
 
@@ -162,6 +216,7 @@ class History:
         self.counts["lead"] = max(self.counts["lead"], min(clock, clock - min(slowest, clock)))
         self.require(
             may_go(self.mode, self.staleness, clock, slowest),
+            "clock",
             f"rank {rank} begins clock {clock}, while writes of clock {slowest} are under way",
         )
 
@@ -169,34 +224,42 @@ class History:
         """A worker says that it has acknowledged the clocks below."""
         self.require(
             self.reached(rank) >= clock,
+            "clock",
             f"rank {rank} reports {clock} too early: {self._open[rank]}",
         )
 
     def told(self, message: Message) -> None:
         """The coordinator tells somebody something."""
         if isinstance(message, Granted) and not message.finished:
-            self.require(message.token > self._tokens, f"token {message.token} is not new")
+            new = message.token > self._tokens.get(message.rank, 0)
+            self.require(new, "token", f"rank {message.rank}: {message.token} is not new")
+            self._tokens[message.rank] = message.token
             self.require(
                 self._granted.get(message.rank, 0) <= message.clock <= self.reached(message.rank),
+                "clock",
                 f"rank {message.rank} is granted at {message.clock}",
             )
             self._granted[message.rank] = message.clock
+            self.at_grant(message)
             self.counts["tokens passed"] += message.attempt > 0
         elif isinstance(message, Slowest):
             slowest = min(self.reached(rank) for rank in range(self.plan.size))
-            self.require(message.clock >= self._slowest, f"the slowest clock goes back: {message}")
-            self.require(message.clock <= slowest, f"{message} is told, {slowest} is true")
+            back = message.clock < self._slowest
+            self.require(not back, "clock", f"the slowest clock goes back: {message}")
+            self.require(message.clock <= slowest, "clock", f"{message}, {slowest} is true")
             self._slowest = message.clock
         elif isinstance(message, EpochEnded):
             self._epoch(message)
 
     def released(self, who: str, message: Released) -> None:
         """A worker passes a barrier."""
-        self.require(message.clock > self._released.get(who, 0), f"{who}: {message}")
+        back = message.clock <= self._released.get(who, 0)
+        self.require(not back, "clock", f"{who} is released again: {message}")
         self._released[who] = message.clock
         if self.mode == "bsp":
             ticks = self._ticks(message.clock - 1)
-            self.require(message.sums.get("ticks", 0) == ticks, f"{message}: {ticks} ticks")
+            told = message.sums.get("ticks", 0)
+            self.require(told == ticks, "epoch", f"{message}: {ticks} ticks")
 
     def _ticks(self, clock: int) -> int:
         """How many ranks end a clock with numbers."""
@@ -204,9 +267,11 @@ class History:
         return sum(within < self.plan.own(rank) for rank in range(self.plan.size))
 
     def _epoch(self, message: EpochEnded) -> None:
-        self.require(message.epoch == self._epochs, f"epoch {self._epochs} is next: {message}")
+        next_ = message.epoch == self._epochs
+        self.require(next_, "epoch", f"epoch {self._epochs} is next: {message}")
         self._epochs += 1
         clocks = self.plan.clocks
         first, end = clocks.first(message.epoch), clocks.end(message.epoch)
         ticks = sum(self._ticks(clock) for clock in range(first, end))
-        self.require(message.metrics.get("ticks", 0) == ticks, f"{message}: {ticks} ticks")
+        told = message.metrics.get("ticks", 0)
+        self.require(told == ticks, "epoch", f"{message}: {ticks} ticks")

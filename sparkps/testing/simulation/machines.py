@@ -1,8 +1,8 @@
 """The coordinator and the servers on the in-memory network: shells around the shipped cores.
 
 Beyond what a shell does, a server here may not serve one slice of a write, or a read, for the
-moment (as one that is behind in views does), may cut the connection instead of answering, and has
-its ledgers looked at after every event.
+moment (as one that is behind in views does), its answers suffer what :mod:`.faults` has, and its
+ledgers and tables are looked at after every event.
 
 Control messages are encoded and decoded as on the wire, so that nobody shares memory.
 """
@@ -15,10 +15,12 @@ from typing import Any, Final
 import numpy as np
 
 from sparkps.config import Settings
+from sparkps.consistency.clocks import NEVER
 from sparkps.coordinator.core import TICK, CoordinatorCore
 from sparkps.net.loopback import End, Network
 from sparkps.server.core import ServerCore
 from sparkps.spec import ServerInfo
+from sparkps.testing.simulation.faults import Faults
 from sparkps.testing.simulation.history import History
 from sparkps.testing.simulation.plan import Plan
 from sparkps.wire import userfn
@@ -127,7 +129,7 @@ class ServerMachine:
         self._tokens: dict[tuple[int, int], int] = {}
         self._replaced = False
         self._content: bytes | None = None
-        self.quiet = False
+        self.faults = Faults(network, plan, history)
         name = server_name(server)
         network.node(name, self._received, self._closed)
         self._control = network.connect(name, COORDINATOR)
@@ -146,13 +148,10 @@ class ServerMachine:
     def _received(self, end: End, payload: Any) -> None:
         now = self._network.now
         if end is not self._control:
-            frames = self._answer(end, payload)
-            for each in frames:
+            answers = self._answer(end, payload)
+            for each in answers:
                 self._count(each)
-                if self._network.chance(self._rate(self._plan.cut)):
-                    self._history.counts["cuts"] += 1
-                    self._network.cut(end)
-                end.send(each)
+                self.faults.send(end, each, stream=len(answers) > 1)
         else:
             message = decode_control(payload)
             self._history.note("server {}: {}", self.server, message)
@@ -174,11 +173,8 @@ class ServerMachine:
 
     # --- not serving something for the moment
 
-    def _rate(self, rate: float) -> float:
-        return 0.0 if self.quiet else rate
-
     def _answer(self, end: End, frames: Any) -> list[list[Buffer]]:
-        if self._network.chance(self._rate(self._plan.refuse)):
+        if self.faults.happens(self._plan.refuse):
             message, buffers = decode_to_server(frames)
             if isinstance(message, Pull):
                 return [encode(NotMine(message.id, self.core.state.view.number))]
@@ -200,7 +196,8 @@ class ServerMachine:
             answer, _ = decode_from_server([bytes(answers[0][0]), *answers[0][1:]])
             token = self._tokens.get((message.session, message.rank))
             good = isinstance(answer, Refused) or message.token == token
-            self._history.require(good, f"{message} is served; the rank has token {token}")
+            what = f"{message} is served; the rank has token {token}"
+            self._history.require(good, "token", what)
             self._history.counts["zombies refused"] += message.token != token
 
     def _all_but_one(self, end: End, push: Push, buffers: Any) -> list[list[Buffer]]:
@@ -243,9 +240,14 @@ class ServerMachine:
             for array in hosted.table.arrays(partition).values()
         )
 
+    def token(self, session: int, rank: int) -> int:
+        """The token that is accepted here, 0 if none."""
+        return self._tokens.get((session, rank), 0)
+
     def _check_ledgers(self) -> None:
-        """No position goes back, and nothing is applied that was not accepted."""
+        """No position goes back, and nothing is applied that was not accepted, and sealed."""
         known = self._ledgers
+        changed = False
         for table, hosted in self.core.state.tables.items():
             for (session, rank), ledger in hosted.ledgers.items():
                 key = (table, session, rank)
@@ -255,29 +257,51 @@ class ServerMachine:
                     continue
                 self._history.require(
                     session not in self._closed_sessions,
+                    "session",
                     f"server {self.server} has a ledger of session {session}, which is closed",
                 )
                 known[key] = now
+                changed = True
                 rows = ledger.array.tolist()
+                staged = hosted.staged.get(session) if rank < self._plan.size else None
+                sealed = NEVER if staged is None else staged.sealed
                 old = np.frombuffer(before, np.int64).reshape(-1, 8).tolist() if before else rows
                 for partition, (row, last) in enumerate(zip(rows, old, strict=True)):
                     good = row[:2] >= last[:2] and row[3:5] >= last[3:5] and row[2] >= last[2]
-                    self._history.require(
-                        good and row[:2] >= row[3:5],
-                        f"the ledger of rank {rank}, partition {partition} on server {self.server} "
-                        f"goes from {last} to {row}",
-                    )
+                    if not good or row[:2] < row[3:5] or row[3] >= sealed:
+                        raise self._history.fail(
+                            "ledger",
+                            f"the ledger of rank {rank}, partition {partition} on server "
+                            f"{self.server} goes from {last} to {row}",
+                        )
+        if changed:
+            self._check_markers()
+
+    def _check_markers(self) -> None:
+        """What is in the table was applied once."""
+        for hosted in self.core.state.tables.values():
+            table = hosted.table
+            if table.spec.name != "counts":
+                continue
+            for partition in table.array.open_partitions().tolist():
+                keys, values = np.array(table.keys(partition)), table.field(partition, 0)
+                wrong = keys[(keys >= 0) & (values != 1)].tolist()
+                what = f"server {self.server} has {wrong} of partition {partition} not once"
+                self._history.require(not wrong, "once", what)
 
     def check_end(self) -> None:
         """Nothing of the run is left, and nothing was changed after its end."""
+        self.check_closed()
+        state, name = self.core.state, f"server {self.server}"
         require = self._history.require
-        state = self.core.state
-        require(
-            len(state.sessions) == 0, f"server {self.server} has {len(state.sessions)} sessions"
-        )
         for table, hosted in state.tables.items():
             left = (hosted.ledgers, hosted.staged, hosted.refs, hosted.owner)
-            require(not any(left), f"server {self.server}, table {table}: {left} is left")
-        require(state.budget.taken == 0, f"server {self.server}: {state.budget.taken} bytes taken")
+            require(not any(left), "session", f"{name}, table {table}: {left} is left")
+        require(state.budget.taken == 0, "session", f"{name}: {state.budget.taken} bytes taken")
         same = self._content is None or self._content == self.content()
-        require(same, f"server {self.server} has changed its tables after the end of the session")
+        require(same, "session", f"{name} has changed its tables after the end of the session")
+
+    def check_closed(self) -> None:
+        """No session is open."""
+        count = len(self.core.state.sessions)
+        self._history.require(not count, "session", f"server {self.server} has {count} sessions")

@@ -28,6 +28,8 @@ Way = Literal["plain", "vocabulary", "keyset"]
 SHARED: Final = (-1, -2, -3)
 #: Keys of ``weights``.
 FEATURES: Final = 16
+#: Memory that no run uses up.
+PLENTY: Final = 1 << 30
 #: Room for clocks, for writes of one clock and for markers of one write, in a marker's number.
 _CLOCKS, _WRITES, _MARKERS = 64, 64, 16
 
@@ -80,13 +82,17 @@ class Plan:
         Bytes in flight per client and server: four full messages at least.
     memory, keysets
         Bytes that a server may use, and for its vocabularies and keysets.
-    cut, refuse
-        Probability that a data message cuts its connection, and that a server does not serve one
-        slice of a write, or a read, for the moment.
+    cut, drop, double, slow
+        Probability of each of what may happen to a data message (:mod:`.faults`).
+    refuse
+        Probability that a server does not serve one slice of a write, or a read, for the moment.
     troubles
         How many processes are killed, doubled, paused or cut off from the coordinator.
-    server_dies, driver_leaves
-        Whether a server dies, or the driver closes the run, in the middle.
+    server_dies, driver_leaves, driver_dies
+        Whether in the end a server dies, the driver closes the run, or vanishes.
+    writes, markers, shared, changes
+        The most writes of a step to ``counts``, keys of each that are its own, keys of each that
+        all share, and writes to ``weights``.
     """
 
     seed: int
@@ -100,15 +106,23 @@ class Plan:
     slice_rows: int = 2
     message_rows: int = 4
     window: int = 256
-    memory: int = 1 << 30
+    memory: int = PLENTY
     keysets: int = 1 << 20
     cut: float = 0.0
+    drop: float = 0.0
+    double: float = 0.0
+    slow: float = 0.0
     refuse: float = 0.0
     troubles: int = 0
     server_dies: bool = False
     driver_leaves: bool = False
+    driver_dies: bool = False
     optimizer: str = "adagrad"
     pace: tuple[float, ...] = ()
+    writes: int = 3
+    markers: int = 6
+    shared: int = 3
+    changes: int = 2
     steps: dict[tuple[int, int, int], Step] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -136,12 +150,36 @@ class Plan:
             window=16 * message_rows * random.choice((4, 6, 30)),
             keysets=random.choice((1 << 20, 600)),
             cut=random.choice((0.0, 0.002, 0.01, 0.03)),
+            drop=random.choice((0.0, 0.0, 0.005, 0.02)),
+            double=random.choice((0.0, 0.0, 0.01, 0.1)),
+            slow=random.choice((0.0, 0.0, 0.002, 0.01)),
             refuse=random.choice((0.0, 0.0, 0.01, 0.05)),
             troubles=random.choice((0, 1, 2, 4)),
             optimizer=random.choice(("sgd", "adagrad", "adam")),
             pace=tuple(random.choice((0.0, 0.001, 0.01)) for _ in batches),
         )
         return replace(plan, **fixed)
+
+    @classmethod
+    def any(cls, seed: int, **fixed: Any) -> Plan:
+        """Draw a plan of any consistency, which may also be one of a run that fails."""
+        random = Random(f"any {seed}")
+        consistency = random.choice(("bsp", "bsp", "bsp", "ssp:2", "ssp:1", "ssp:0", "asp", "asp"))
+        ends: list[dict[str, Any]] = [
+            {"server_dies": True},
+            {"driver_leaves": True},
+            {"driver_dies": True},
+            {"memory": random.randint(3_000, 40_000)},
+        ]
+        if random.random() < 0.3:
+            fixed = {**random.choice(ends), "troubles": random.randint(1, 4), **fixed}
+        return cls.draw(seed, consistency, **fixed)
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether the run has a reason to fail."""
+        ends = self.server_dies or self.driver_leaves or self.driver_dies
+        return ends or self.memory < PLENTY
 
     def __post_init__(self) -> None:
         for rank in range(self.size + 1):
@@ -176,7 +214,7 @@ class Plan:
             return clocks.end(epoch)
         return clocks.first(epoch) + (batch if self.clock_every == "batch" else 0)
 
-    def writes(self) -> list[Write]:
+    def all_writes(self) -> list[Write]:
         """All writes to ``counts`` of the whole run."""
         return [write for step in self.steps.values() for write in step.counts]
 
@@ -212,12 +250,12 @@ class Plan:
         random = Random(f"step {self.seed} {rank} {epoch} {batch}")
         clock = self.clock(rank, epoch, batch)
         writes = []
-        for number in range(random.randint(1, 3)):
+        for number in range(random.randint(1, self.writes)):
             # The writes of a clock with several batches are numbered through.
             number += 4 * batch if self.clock_every == "epoch" else 0
             first = ((rank * _CLOCKS + clock) * _WRITES + number) * _MARKERS
-            markers = [first + i for i in range(random.randint(1, 6))]
-            shared = [random.choice(SHARED) for _ in range(random.randint(0, 3))]
+            markers = [first + i for i in range(random.randint(1, self.markers))]
+            shared = [random.choice(SHARED) for _ in range(random.randint(0, self.shared))]
             keys = markers + shared
             values = [1] * len(markers) + [random.randint(1, 1000) for _ in shared]
             order = random.sample(range(len(keys)), len(keys))
@@ -232,7 +270,8 @@ class Plan:
                     tuple(values[i] for i in order),
                 )
             )
-        changes = [_change(random) for _ in range(random.randint(0, 2))] if self.bsp else []
+        count = random.randint(0, self.changes) if self.bsp else 0
+        changes = [_change(random) for _ in range(count)]
         return Step(tuple(writes), tuple(changes))
 
 

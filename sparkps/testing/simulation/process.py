@@ -5,8 +5,7 @@ handles, vocabularies and keysets run on it unchanged, as long as they need not 
 is a *story*, a generator that yields until something has happened; it goes on after every event of
 its process. :class:`Process` also is the link to the coordinator.
 
-A connection may be cut whenever something is sent on it, and the client may hear of a loss that was
-none: then what it has sent still arrives, beside what it sends again on its next connection.
+What may happen to each message that it sends to a server is in :mod:`.faults`.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from sparkps.errors import CoordinatorLost, PSError, from_wire
 from sparkps.net.loopback import End, Network
 from sparkps.routing.partitioner import Routes
 from sparkps.spec import TableInfo
+from sparkps.testing.simulation.faults import Faults
 from sparkps.testing.simulation.history import History
 from sparkps.testing.simulation.machines import COORDINATOR, SETTINGS, server_name
 from sparkps.testing.simulation.plan import Plan
@@ -43,8 +43,6 @@ from sparkps.wire.messages import (
 T = TypeVar("T")
 #: What a process does, in its own order.
 Story = Generator[None, None, T]
-#: A client that hears of a loss that was none, per cut that is one.
-_FALSE_ALARMS = 0.5
 
 
 class Process:
@@ -67,7 +65,8 @@ class Process:
         self.info, self.settings, self.forked = ClientInfo(name), SETTINGS, False
         self.core = ClientCore(name.encode(), window=plan.window, timeout=SETTINGS.request_timeout)
         self.alive = True
-        self.joined = self.quiet = False
+        self.joined = False
+        self.faults = Faults(network, plan, history)
         self.error: PSError | None = None
         self.downs: list[ServerDown] = []
         self._routes: dict[int, Routes] = {}
@@ -125,10 +124,12 @@ class Process:
         """Whether any request is unanswered."""
         return self.alive and any(lane.busy for lane in self.core.lanes.values())
 
-    def die(self) -> None:
-        """End at once; what was sent still arrives."""
+    def die(self, *, hard: bool = False) -> None:
+        """End at once; what was sent still arrives, but when it dies ``hard``."""
         self.alive, self._story = False, None
         for end in (self.control, *self._ends.values()):
+            if hard:
+                self.network.cut(end)
             end.close()
 
     # --- waiting
@@ -209,7 +210,7 @@ class Process:
     def wait(self, call: Call) -> None:
         """Only what is done already can be waited for here."""
         if not call.done:
-            raise self.history.fail(f"{self.name} waits for a call inside an event")
+            raise self.history.fail("crash", f"{self.name} waits for a call inside an event")
 
     def glance(self) -> None:
         """Nothing comes between two events."""
@@ -257,7 +258,8 @@ class Process:
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, SendTo):
-                self._send(effect.server, effect.frames)
+                end = self._ends[effect.server]
+                self.faults.send(end, effect.frames, alarm=self._closed)
             elif isinstance(effect, Connect):
                 old = self._ends.get(effect.server)
                 if old is not None:
@@ -269,19 +271,6 @@ class Process:
         counts, lanes = self.history.counts, self.core.lanes.values()
         counts["most in flight"] = max(counts["most in flight"], *(len(x.flying) for x in lanes), 0)
         self._set_timer()
-
-    def _send(self, server: int, frames: list[Any]) -> None:
-        end = self._ends[server]
-        end.send(frames)
-        if self.quiet or not self.network.chance(self.plan.cut):
-            return
-        if self.network.random.random() < _FALSE_ALARMS:
-            self.history.counts["false alarms"] += 1
-            alarm = self.network.now + self.network.delay()
-            self.network.call_at(alarm, lambda: self._closed(end), self.name)
-        else:
-            self.history.counts["cuts"] += 1
-            self.network.cut(end)
 
     def _set_timer(self) -> None:
         deadline = self.core.deadline()

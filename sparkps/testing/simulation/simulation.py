@@ -1,9 +1,10 @@
 """A whole cluster and a run on it, from a seed: who is started, what goes wrong, when it is over.
 
 One event at a time; after each, with some probability, a trouble: a task is killed, gets a double,
-is paused until its rank is given away, or is cut off from the coordinator while its writes go on; a
-server or the coordinator is paused. Spark's part is played here: a task that ended before its work
-was done is started again.
+is paused until its rank is given away, or is cut off from the coordinator while its writes go on,
+which it may not notice for long; a server or the coordinator is paused. The last may end the run:
+a server dies, the driver closes the session or vanishes, while whoever does not know goes on.
+Spark's part is played here: a task that ended before its work was done is started again.
 
 The simulation is over when the driver has closed the run, nobody runs any more and no request is
 unanswered; then what is left is looked at.
@@ -11,13 +12,14 @@ unanswered; then what is left is looked at.
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from typing import Any, Final
 
 from sparkps.net.loopback import Network
 from sparkps.spec import SessionSpec, TableInfo
 from sparkps.testing.simulation.driver import Driver, Reader
-from sparkps.testing.simulation.history import History
+from sparkps.testing.simulation.history import History, Violation
 from sparkps.testing.simulation.machines import (
     COORDINATOR,
     SETTINGS,
@@ -28,11 +30,16 @@ from sparkps.testing.simulation.machines import (
 from sparkps.testing.simulation.plan import Plan
 from sparkps.testing.simulation.process import Process
 from sparkps.testing.simulation.worker import WorkerTask
+from sparkps.wire.messages import Granted
 
 #: Fake seconds after which a run that is not over never will be.
 DEADLINE: Final = 30.0
-#: Probability of a trouble after an event, while some are left.
-_TROUBLE: Final = 0.01
+#: Events after which a run that is not over never will be; usual are some hundreds to thousands.
+LIMIT: Final = 60_000
+#: Probability of a trouble after an event, while some are left: spread over most of a run.
+_TROUBLE: Final = 0.005
+#: Fake seconds in which a task may not notice that it is cut off: most of a run.
+_DEAF: Final = 1.0
 #: Fake seconds in which the servers hear that the clients have gone.
 _AFTER: Final = 0.3
 #: Attempts of a rank before troubles leave it alone: Spark would give the job up.
@@ -63,6 +70,8 @@ class Simulation:
         self._troubles = plan.troubles
         self._paused = 0
         self._crashed: set[int] = set()
+        self._closed = False
+        self.history.at_grant = self._check_grant
         self.driver = Driver(self.network, plan, self.history, self._opened)
 
     def run(self) -> Counter[str]:
@@ -78,14 +87,26 @@ class Simulation:
         Violation
             An invariant does not hold, or nothing comes to an end.
         """
-        network, history = self.network, self.history
-        steps = 0
+        try:
+            return self._play()
+        except Violation:
+            raise
+        except Exception as error:
+            where = "".join(traceback.format_tb(error.__traceback__)[-2:])
+            what = f"{type(error).__name__}: {error}, {where}"
+            raise self.history.fail("crash", what) from error
+
+    def _play(self) -> Counter[str]:
+        network, history, counts = self.network, self.history, self.history.counts
         while not self._over():
-            if not network.step() or network.now > DEADLINE:
-                raise history.fail(f"it comes to no end: {self._state()}")
-            steps += 1
+            counts["steps"] += 1
+            if not network.step() or network.now > DEADLINE or counts["steps"] > LIMIT:
+                raise history.fail("end", f"it comes to no end: {self._state()}")
             history.now = network.now
-            if self._run is not None and not self.driver.closed:
+            if self.driver.closed and not self._closed:
+                self._closed = True
+                self._check_closed()
+            if self._run is not None and self.driver.running and not self.driver.closed:
                 self._trouble()
         self._check_clients()
         for process in self._processes():
@@ -93,10 +114,10 @@ class Simulation:
         until = network.now + _AFTER
         while network.now < until and network.step():
             history.now = network.now
-        self._check_servers()
-        history.counts["steps"] = steps
-        history.counts["runs that failed"] = self.driver.failed is not None
-        return history.counts
+        for server in self._alive():
+            server.check_end()
+        counts["runs that failed"] = self.driver.failed is not None or not self.driver.closed
+        return counts
 
     # --- Spark
 
@@ -143,35 +164,60 @@ class Simulation:
         if not self._troubles or random.random() >= _TROUBLE:
             return
         self._troubles -= 1
-        plan = self.plan
-        if plan.server_dies and not self._crashed:
-            self._crash(random.randrange(plan.servers))
+        if not self._troubles and self._end_run():
             return
-        if plan.driver_leaves and self.driver.failed is None:
-            self.driver.leave()
-            return
-        task = random.choice(self.tasks)
-        attempts = sum(other.rank == task.rank for other in self.tasks)
-        kind = random.choice(("kill", "double", "pause", "cut off", "server", "coordinator"))
-        self.history.note("trouble: {} ({})", kind, task.name)
-        self.history.counts[f"trouble: {kind}"] += 1
+        tasks = [task for task in self.tasks if task.running and self._attempts(task) < _ATTEMPTS]
+        kinds = ("kill", "double", "pause", "cut off", "deaf") if tasks else ()
+        kind = random.choice((*kinds, "server", "coordinator"))
         if kind == "server":
-            server = random.randrange(plan.servers)
+            server = random.randrange(self.plan.servers)
+            self._note_trouble(kind, server_name(server))
             if server not in self._crashed:
                 self._pause(server_name(server), 0.05)
         elif kind == "coordinator":
+            self._note_trouble(kind, COORDINATOR)
             self._pause(COORDINATOR, random.choice((0.05, 1.5)))
-        elif not task.running or attempts >= _ATTEMPTS:
-            return
-        elif kind == "kill":
-            task.die()
-            self._restart(task)
-        elif kind == "cut off":
-            self.network.cut(task.control)
         else:
-            self._start(task.rank)
-            if kind == "pause":
-                self._pause(task.name, random.uniform(0.1, 3 * SETTINGS.dead))
+            task = random.choice(tasks)
+            self._note_trouble(kind, task.name)
+            self._trouble_for(task, kind)
+
+    def _trouble_for(self, task: WorkerTask, kind: str) -> None:
+        random = self.network.random
+        if kind == "kill":
+            task.die(hard=random.random() < 0.5)
+            self._restart(task)
+            return
+        if kind == "cut off":
+            self.network.cut(task.control)
+            return
+        self._start(task.rank)
+        if kind == "pause":
+            self._pause(task.name, random.uniform(0.1, 3 * SETTINGS.dead))
+        elif kind == "deaf":
+            self.network.cut(task.control, deaf=random.uniform(0.0, _DEAF))
+
+    def _end_run(self) -> bool:
+        """Let the run end in the middle, if it is planned so."""
+        plan, random = self.plan, self.network.random
+        if plan.server_dies:
+            self._crash(random.randrange(plan.servers))
+        elif plan.driver_leaves:
+            self._note_trouble("the driver leaves", self.driver.name)
+            self.driver.leave()
+        elif plan.driver_dies:
+            self._note_trouble("the driver dies", self.driver.name)
+            self.driver.die(hard=random.random() < 0.5)
+        else:
+            return False
+        return True
+
+    def _note_trouble(self, kind: str, whose: str) -> None:
+        self.history.note("trouble: {} ({})", kind, whose)
+        self.history.counts[f"trouble: {kind}"] += 1
+
+    def _attempts(self, task: WorkerTask) -> int:
+        return sum(other.rank == task.rank for other in self.tasks)
 
     def _pause(self, name: str, seconds: float) -> None:
         self.network.pause(name)
@@ -179,13 +225,13 @@ class Simulation:
 
         def resume() -> None:
             self._paused -= 1
-            self.network.resume(name)
+            if all(name != server_name(server) for server in self._crashed):
+                self.network.resume(name)
 
         self.network.call_at(self.network.now + seconds, resume)
 
     def _crash(self, server: int) -> None:
-        self.history.note("trouble: server {} dies", server)
-        self.history.counts["trouble: server dies"] += 1
+        self._note_trouble("a server dies", server_name(server))
         self._crashed.add(server)
         self.network.crash(server_name(server))
         self.network.call_at(self.network.now + 0.01, lambda: self.coordinator.exited(server))
@@ -202,9 +248,9 @@ class Simulation:
         if self.reader is not None:
             self.reader.stopped = True
         for server in self.servers:
-            server.quiet = True
+            server.faults.quiet = True
         for process in self._processes():
-            process.quiet = True
+            process.faults.quiet = True
         return not any(process.running or process.busy for process in self._processes())
 
     def _state(self) -> dict[str, Any]:
@@ -222,17 +268,29 @@ class Simulation:
     def _check_clients(self) -> None:
         require = self.history.require
         driver, failed = self.driver, self.driver.failed
-        meant = self.plan.server_dies or self.plan.driver_leaves or self.plan.memory < 1 << 30
-        require(failed is None or meant, f"the run has failed: {failed!r}, {driver.kept}")
-        require(driver.error is None or meant, f"the driver has failed: {driver.error!r}")
+        meant = self.plan.may_fail
+        require(failed is None or meant, "end", f"the run has failed: {failed!r}, {driver.kept}")
+        require(driver.error is None or meant, "end", f"the driver has failed: {driver.error!r}")
         for process in self._processes():
             if process.alive:
-                require(process.core.backlog == 0, f"{process.name} keeps {process.core.backlog}")
+                backlog = process.core.backlog
+                require(not backlog, "end", f"{process.name} keeps {backlog}")
                 sizes = [lane.size for lane in process.core.lanes.values()]
-                require(not any(sizes), f"{process.name} counts {sizes} bytes in flight")
+                require(not any(sizes), "end", f"{process.name} counts {sizes} bytes in flight")
 
-    def _check_servers(self) -> None:
-        if self.driver.closed:
-            for server in self.servers:
-                if server.server not in self._crashed:
-                    server.check_end()
+    # --- the servers
+
+    def _alive(self) -> list[ServerMachine]:
+        return [server for server in self.servers if server.server not in self._crashed]
+
+    def _check_grant(self, granted: Granted) -> None:
+        """No server takes the token before any more."""
+        for server in self._alive():
+            token = server.token(granted.session, granted.rank)
+            what = f"{granted} is told, server {server.server} takes token {token}"
+            self.history.require(token == granted.token, "token", what)
+
+    def _check_closed(self) -> None:
+        """The driver was told that its session is closed."""
+        for server in self._alive():
+            server.check_closed()

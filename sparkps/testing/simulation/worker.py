@@ -75,8 +75,9 @@ class WorkerTask(Process):
         self._mailbox = PatientMailbox(session.id)
         self._seat: Seat | None = None
         self._numbers: list[tuple[int, dict[str, Any]]] = []
-        self._reported = 0
+        self._acknowledged = self._reported = 0
         self._reported_at = 0.0
+        self._mailbox.on_slowest = self._slowest_moved
         self._stopped = False
         #: Whether the work of its rank is done, by it or by another.
         self.done = False
@@ -126,6 +127,7 @@ class WorkerTask(Process):
     def _take(self, granted: Granted) -> None:
         self.history.note("{} is granted {}", self.name, granted)
         self._numbers.clear()
+        self._acknowledged = self._reported = 0
         if granted.finished:
             self.done = True
         elif self._seat is None:
@@ -145,7 +147,8 @@ class WorkerTask(Process):
         self.tell(Ready(self._session.id, self.rank, seat.token, batches, batches, 7))
         begin = yield from self.mail(self._mailbox.wait_begin)
         hands = Hands(self, self._tables, seat)
-        self._reported, self._stopped = begin.clock, begin.stop
+        self._acknowledged = self._reported = begin.clock
+        self._stopped = begin.stop
         seat.clock, seat.slowest = begin.clock, self._mailbox.slowest
         self.history.begins(self.rank, seat.clock)
         for epoch in range(0 if begin.stop else begin.epoch, 0 if begin.stop else self.plan.epochs):
@@ -206,12 +209,13 @@ class WorkerTask(Process):
             self._stopped = released.stop
             seat.clock = max(after, released.clock)
         else:
+            if self._mode == "ssp":
+                yield from hands.settle()
             seat.raise_error()
             seat.clock = after
             self._report_if_due(seat)
             if not may_go(self._mode, self._staleness, after, mailbox.slowest):
                 self.history.counts["held back"] += 1
-                yield from hands.settle()
                 self._report(seat, after, waiting=True)
                 needed = must_reach(self._mode, self._staleness, after)
                 yield from self.mail(mailbox.wait_slowest, needed)
@@ -220,10 +224,15 @@ class WorkerTask(Process):
             self.history.begins(self.rank, seat.clock)
 
     def _report_if_due(self, seat: Seat) -> None:
-        acknowledged = seat.acknowledged
+        self._acknowledged = acknowledged = seat.acknowledged
         due = self.network.now >= self._reported_at + REPORT
         if acknowledged > self._reported and (self._reported <= self._mailbox.slowest or due):
             self._report(seat, acknowledged, waiting=False)
+
+    def _slowest_moved(self) -> None:
+        reported, seat = self._reported, self._seat
+        if seat is not None and reported < self._acknowledged and reported <= self._mailbox.slowest:
+            self._report(seat, self._acknowledged, waiting=False)
 
     def _report(self, seat: Seat, clock: int, *, waiting: bool) -> None:
         numbers = [pair for pair in self._numbers if pair[0] < clock]
