@@ -34,8 +34,8 @@ from sparkps.wire.messages import Granted
 
 #: Fake seconds after which a run that is not over never will be.
 DEADLINE: Final = 30.0
-#: Events after which a run that is not over never will be; usual are some hundreds to thousands.
-LIMIT: Final = 60_000
+#: Events after which a run that is not over never will be; usual are 150 to 4,000.
+LIMIT: Final = 20_000
 #: Probability of a trouble after an event, while some are left: spread over most of a run.
 _TROUBLE: Final = 0.005
 #: Fake seconds in which a task may not notice that it is cut off: most of a run.
