@@ -113,9 +113,7 @@ class End:
 
 def copied(frames: list[Any]) -> list[bytes]:
     """The frames as they are now."""
-    return [
-        frame if isinstance(frame, bytes) else memoryview(frame).tobytes() for frame in frames
-    ]
+    return [frame if isinstance(frame, bytes) else memoryview(frame).tobytes() for frame in frames]
 
 
 class _Node:

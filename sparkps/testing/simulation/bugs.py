@@ -29,6 +29,7 @@ from sparkps.coordinator.ranks import Rank, Ranks
 from sparkps.coordinator.run import Run
 from sparkps.errors import SessionEnded
 from sparkps.kernels import ledger as kernels
+from sparkps.kernels.keys import cut
 from sparkps.server import reads, writes
 from sparkps.server.hosted import Hosted
 from sparkps.server.named import Named
@@ -154,8 +155,6 @@ def _forgotten_refusal() -> Iterable[Patch]:
 
 @_bug("one position for two slices", "asp", "bsp")
 def _one_position() -> Iterable[Patch]:
-    cut = split.cut
-
     def careless(*args: Any) -> Any:
         slices = cut(*args)
         slices[:, 1] = 0

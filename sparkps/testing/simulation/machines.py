@@ -9,6 +9,7 @@ Control messages are encoded and decoded as on the wire, so that nobody shares m
 
 from __future__ import annotations
 
+import logging
 from random import Random
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from sparkps.testing.simulation.faults import Faults
 from sparkps.testing.simulation.history import History
 from sparkps.testing.simulation.plan import Plan
 from sparkps.wire import userfn
-from sparkps.wire.effects import Buffer, Effect, Exit, Send, Tell, ToCoordinator
+from sparkps.wire.effects import Buffer, Effect, Exit, Log, Send, Tell, ToCoordinator
 from sparkps.wire.frames import (
     as_array,
     decode_control,
@@ -155,7 +156,7 @@ class ServerMachine:
         else:
             message = decode_control(payload)
             self._history.note("server {}: {}", self.server, message)
-            for effect in self.core.command(message, now):
+            for effect in self._checked(self.core.command(message, now)):
                 if isinstance(effect, ToCoordinator):
                     self._control.send(encode_control(effect.message))
                 elif isinstance(effect, Exit):
@@ -183,22 +184,36 @@ class ServerMachine:
         return self._ask(end, frames)
 
     def _ask(self, end: End, frames: Any) -> list[list[Buffer]]:
-        effects = self.core.received(end, True, frames, self._network.now)
+        effects = self._checked(self.core.received(end, True, frames, self._network.now))
         answers = [effect.frames for effect in effects if isinstance(effect, Send)]
-        if self._replaced:
-            self._check_token(frames, answers)
+        if self._replaced or self._closed_sessions:
+            self._check_served(frames, answers)
         return answers
 
-    def _check_token(self, frames: Any, answers: list[list[Buffer]]) -> None:
-        """Only the holder of a rank is answered other than by a refusal."""
+    def _checked(self, effects: list[Effect]) -> list[Effect]:
+        """The core has caught nothing that it does not know."""
+        for effect in effects:
+            if isinstance(effect, Log) and effect.level >= logging.ERROR:
+                raise self._history.fail("crash", f"server {self.server}: {effect}")
+        return effects
+
+    def _check_served(self, frames: Any, answers: list[list[Buffer]]) -> None:
+        """Only the holder of a rank of an open session is answered other than by a refusal."""
         message, _ = decode_to_server(frames)
-        if isinstance(message, (Pull, Push, Function)) and message.session:
-            answer, _ = decode_from_server([bytes(answers[0][0]), *answers[0][1:]])
-            token = self._tokens.get((message.session, message.rank))
-            good = isinstance(answer, Refused) or message.token == token
-            what = f"{message} is served; the rank has token {token}"
-            self._history.require(good, "token", what)
-            self._history.counts["zombies refused"] += message.token != token
+        if not isinstance(message, (Pull, Push, Function)) or not message.session:
+            return
+        answer, _ = decode_from_server([bytes(answers[0][0]), *answers[0][1:]])
+        served = not isinstance(answer, Refused)
+        if message.session in self._closed_sessions:
+            what = f"{message} is served; the session is closed"
+            self._history.require(not served, "session", what)
+            self._history.counts["refused after the end"] += 1
+            return
+        token = self.token(message.session, message.rank)
+        good = not served or message.token == token
+        what = f"{message} is served; the rank has token {token}"
+        self._history.require(good, "token", what)
+        self._history.counts["zombies refused"] += message.token != token
 
     def _all_but_one(self, end: End, push: Push, buffers: Any) -> list[list[Buffer]]:
         """Keep one slice of a write from the core, and answer *not mine* for it."""

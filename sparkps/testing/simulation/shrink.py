@@ -17,8 +17,8 @@ from sparkps.testing.simulation.simulation import Simulation
 
 #: Seeds that a smaller plan is tried with, beside its own.
 _SEEDS: Final = 8
-#: Events of all runs together, about a minute.
-_EVENTS: Final = 500_000
+#: Events of all runs together: half a minute.
+_EVENTS: Final = 300_000
 
 
 def shrink(seed: int, consistency: str = "", **fixed: Any) -> Violation | None:

@@ -37,7 +37,7 @@ DEADLINE: Final = 30.0
 #: Events after which a run that is not over never will be; usual are 150 to 4,000.
 LIMIT: Final = 20_000
 #: Probability of a trouble after an event, while some are left: spread over most of a run.
-_TROUBLE: Final = 0.005
+_TROUBLE: Final = 0.008
 #: Fake seconds in which a task may not notice that it is cut off: most of a run.
 _DEAF: Final = 1.0
 #: Fake seconds in which the servers hear that the clients have gone.

@@ -22,14 +22,10 @@ _RANK: Final = re.compile(r"\brank[ =](\d+)")
 _ALWAYS: Final = ("trouble", "the run", "the driver")
 
 
-def tell(
-    plan: Plan, rule: str, what: str, at: float, events: Sequence[tuple[float, str]]
-) -> str:
+def tell(plan: Plan, rule: str, what: str, at: float, events: Sequence[tuple[float, str]]) -> str:
     """Tell a violation in at most 40 lines."""
     about = set(_RANK.findall(what))
-    told = [
-        _short(f"  {when:.6f} {text}") for when, text in events if _concerns(text, about)
-    ]
+    told = [_short(f"  {when:.6f} {text}") for when, text in events if _concerns(text, about)]
     return "\n".join(
         [
             f"seed {plan.seed}: the invariant {rule!r} is broken at {at:.6f} s:",
