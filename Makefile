@@ -2,6 +2,7 @@
 # Needs Python >= 3.11, gcc and a JDK >= 17 on the path.
 
 PYTHON ?= python3
+SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
@@ -12,7 +13,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Python itself warns of pandas and numpy through pyspark's own imports only; ours are errors in the tests.
 unexport SPARK_HOME
 
-.PHONY: demo test lint bench docs clean setup fast spark
+.PHONY: demo test lint bench soak docs clean setup fast spark
 
 setup: $(SETUP)
 
@@ -49,6 +50,10 @@ lint: $(SETUP)
 
 bench: $(SETUP)
 	$(BIN)/python jobs/bench/push_pull.py
+
+# Runs the simulation on one seed after another; the first that breaks an invariant is made small and told.
+soak: $(SETUP)
+	$(BIN)/python -m sparkps.testing.simulation --seconds $(SECONDS)
 
 clean:
 	rm -rf build $(VENV) sparkps/kernels/*.so sparkps/kernels/*.c *.egg-info

@@ -79,6 +79,30 @@ def test_a_cut_loses_what_is_in_flight_and_tells_both_ends_once() -> None:
     assert not end.open
 
 
+def test_a_deaf_end_hears_of_a_cut_later_and_sends_into_the_void() -> None:
+    network, a, b, end = pair()
+    network.cut(end, deaf=5.0)
+    network.run(lambda: b.ended)
+    assert (network.now < 1.0, end.open) == (True, True)
+    end.send("into the void")
+    drain(network)
+    assert (a.ended, b.heard) == ([end], [])
+    assert network.now > 5.0
+
+
+def test_what_is_held_is_late_and_so_is_all_behind_it() -> None:
+    network, _, b, end = pair()
+    end.send("before")
+    end.hold(5.0)
+    end.send("held")
+    end.send("behind")
+    network.run(lambda: b.heard)
+    assert network.now < 1.0
+    drain(network)
+    assert (b.heard, end.sent) == (["before", "held", "behind"], 3)
+    assert network.now > 5.0
+
+
 def test_random_cuts_come_from_the_middle() -> None:
     losses = []
     for seed in range(50):

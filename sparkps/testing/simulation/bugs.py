@@ -3,8 +3,11 @@
 Each replaces one function or method of the shipped cores by one that breaks a rule (SEMANTICS §11),
 as a careless change might. What is inside a kernel is broken in the Python that calls it.
 
->>> with BUGS["no gap check"].planted():
-...     simulate_until_it_fails()                       # doctest: +SKIP
+>>> from sparkps.testing.simulation import shrink
+>>> with BUGS["a clock counts before it is acknowledged"].planted():
+...     violation = shrink(0, "asp")
+>>> violation.rule
+'clock'
 
 Not here: bugs of replicas, moves, leases and checkpoints. A stale keyset after its generation has
 changed cannot happen before partitions move or are loaded; one after the table has grown is here.
