@@ -76,7 +76,9 @@ class Process:
         self._requests = 0
         self._watched: list[tuple[Call, Callable[[], None]]] = []
         network.node(name, self._received, self._closed)
-        self._join(role)
+        #: The link that the story speaks on; one that only hears of servers, when that is lost.
+        self.control = self._join(role)
+        self._news: End | None = None
         self._story: Story[None] | None = self._whole()
         self._beat()
         network.call_at(network.now, self._go_on, name)
@@ -127,7 +129,7 @@ class Process:
     def die(self, *, hard: bool = False) -> None:
         """End at once; what was sent still arrives, but when it dies ``hard``."""
         self.alive, self._story = False, None
-        for end in (self.control, *self._ends.values()):
+        for end in (*self._links(), *self._ends.values()):
             if hard:
                 self.network.cut(end)
             end.close()
@@ -164,9 +166,13 @@ class Process:
 
     # --- the coordinator
 
-    def _join(self, role: str) -> None:
-        self.control = self.network.connect(self.name, COORDINATOR)
-        self.tell(Join(VERSION, role, self.name, 1))
+    def _join(self, role: str) -> End:
+        link = self.network.connect(self.name, COORDINATOR)
+        link.send(encode_control(Join(VERSION, role, self.name, 1)))
+        return link
+
+    def _links(self) -> list[End]:
+        return [self.control] if self._news is None else [self.control, self._news]
 
     def tell(self, message: Message) -> None:
         """Say something to the coordinator."""
@@ -174,8 +180,9 @@ class Process:
         self.control.send(encode_control(message))
 
     def _beat(self) -> None:
-        if self.alive and self.control.open:
-            self.control.send(encode_control(Beat()))
+        if self.alive and any(link.open for link in self._links()):
+            for link in self._links():
+                link.send(encode_control(Beat()))
             self.network.call_at(self.network.now + SETTINGS.heartbeat, self._beat, self.name)
 
     def _told(self, message: Message) -> None:
@@ -232,7 +239,7 @@ class Process:
     def _received(self, end: End, payload: Any) -> None:
         if not self.alive:
             return
-        if end is self.control:
+        if end in self._links():
             self._told(decode_control(payload))
         else:
             server = int(str(end.peer).removeprefix("server"))
@@ -245,15 +252,16 @@ class Process:
             return
         if end is self.control:
             self.link_lost()
-        else:
+        elif end is not self._news:
             self._lose(int(str(end.peer).removeprefix("server")), end)
         self._go_on()
 
     def _lose(self, server: int, end: End) -> None:
         if self._ends.get(server) is end:
             self._perform(self.core.lost(server, "cut", self.network.now))
-            if not self.control.open:
-                self._join("reader")  # whoever has no link would not hear why
+            if not any(link.open for link in self._links()):
+                self._news = self._join("reader")  # whoever has no link would not hear why
+                self._beat()
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         for effect in effects:

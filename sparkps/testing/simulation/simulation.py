@@ -141,9 +141,18 @@ class Simulation:
                     rank=rank,
                     session=session,
                     tables=tables,
-                    left=self._restart,
+                    left=self._left,
                 )
             )
+
+    def _left(self, task: WorkerTask) -> None:
+        """A task has ended. When its work is done the other copies of it are killed."""
+        for other in self.tasks if task.done else ():
+            if other.rank == task.rank and other.running:
+                self.history.note("{} is killed, {} is done", other.name, task.name)
+                self.history.counts["copies killed"] += 1
+                other.die()
+        self._restart(task)
 
     def _restart(self, task: WorkerTask) -> None:
         """Start another task for the rank of one that has ended before its work was done; in the
