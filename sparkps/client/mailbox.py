@@ -38,6 +38,8 @@ class Mailbox:
         self._session = session
         self._condition = threading.Condition()
         self._granted: Granted | None = None
+        #: The one that the worker has taken; a later one says that this one is gone.
+        self._held: Granted | None = None
         self._gang = False
         self._begin: Begin | None = None
         self._released: Released | None = None
@@ -89,7 +91,13 @@ class Mailbox:
         """Raise if the run is over, or the rank somebody else's."""
         if self._error is not None:
             raise type(self._error)(**self._error.fields)
-        gone = self._token_gone
+        self.check_token()
+
+    def check_token(self) -> None:
+        """Raise if the rank is somebody else's, or was meanwhile."""
+        held, granted = self._held, self._granted
+        renewed = held is not None and granted is not None and granted is not held
+        gone = held if renewed else self._token_gone
         if gone is not None:
             raise TokenLost(token=gone.token, rank=gone.rank, session=f"{gone.session:#x}")
 
@@ -110,7 +118,8 @@ class Mailbox:
 
     def wait_granted(self) -> Granted:
         """Wait until this task holds its rank; the coordinator ends the session otherwise."""
-        return self._wait(lambda: self._granted, None, "the rank")
+        self._held = self._wait(lambda: self._granted, None, "the rank")
+        return self._held
 
     def take_granted(self, before: int) -> Granted:
         """Wait for a token other than ``before``."""

@@ -287,10 +287,12 @@ class Run:
 
     def _confirm(self) -> None:
         """Wait until the coordinator has read what was told: it answers in order. A task must not
-        end well before its end is known, since nobody would repeat it.
+        end well before its end is known, since nobody would repeat it, nor when the end was
+        refused: Spark would kill the task that holds the rank now.
         """
         if self._link is not None:
             self._link.request(GetView, self._client.settings.request_timeout)
+            self._mailbox.check_token()
 
     def _epoch(self, epoch: int, begin: Begin, batches: Sequence[Any], step: Step) -> None:
         worker, every = self.worker, self._session.clock_every

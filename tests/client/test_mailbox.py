@@ -120,6 +120,18 @@ def test_a_task_whose_token_is_gone_waits_for_the_next() -> None:
     assert mailbox.wait_begin().clocks == 4
 
 
+def test_who_acts_by_a_token_that_was_followed_by_another_has_lost_it() -> None:
+    mailbox = box(granted(7))
+    assert mailbox.wait_granted().token == 7
+    mailbox.check()
+    for message in (TokenGone(5, 0, 7), granted(9), TokenGone(5, 0, 7)):
+        mailbox.put(message)
+        with pytest.raises(TokenLost, match="token 7 no longer holds rank 0"):
+            mailbox.check()
+    assert mailbox.take_granted(7).token == 9
+    mailbox.check()
+
+
 def test_the_next_token_may_have_come_already() -> None:
     assert box(granted(7), TokenGone(5, 0, 7), granted(9)).take_granted(7).token == 9
     finished = box(granted(7), TokenGone(5, 0, 7), granted(7, finished=True, result=b"r"))

@@ -25,6 +25,7 @@ from sparkps.kernels.keys import partition_sort
 from sparkps.optim import SGD, AdaGrad
 from sparkps.testing.cluster import LocalCluster
 from sparkps.wire import userfn
+from sparkps.wire.messages import Failed, RegisterRank
 from tests.client.runs import PATIENCE, Gang, run
 
 Create = Callable[..., Table]
@@ -359,6 +360,35 @@ def test_a_second_task_of_a_rank_stands_by_and_gets_the_result(cluster: LocalClu
         gang.task(0, Step(), [])
         assert gang.errors == {}
         assert userfn.loads(gang.results[0]) == "rank 0"
+    finally:
+        gang.close()
+
+
+def test_a_task_that_was_passed_over_while_it_finished_has_not_finished(
+    cluster: LocalCluster,
+) -> None:
+    gang = Gang(cluster, 1, "asp")
+    tokens = []
+
+    class Step:
+        def __call__(self, worker: Worker, keys: np.ndarray) -> dict[str, int]:
+            return {"n": 1}
+
+        def finish(self, worker: Worker) -> str:
+            token = worker._seat.token
+            tokens.append(token)
+            if len(tokens) == 1:
+                worker._tell(Failed(gang.spec.id, 0, token, b"", "it was silent", False))
+                worker._tell(RegisterRank(gang.spec.id, 0, "here", 1, 0))
+            return f"attempt {worker.attempt}"
+
+    try:
+        gang.start(gang.task, 0, Step(), batches_of([3])[0])
+        gang.drive()
+        assert gang.errors == {}
+        assert len(set(tokens)) == 2
+        assert userfn.loads(gang.results[0]) == "attempt 1"
+        assert [row["n"] for row in gang.history] == [3]
     finally:
         gang.close()
 

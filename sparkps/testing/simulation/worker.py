@@ -162,6 +162,7 @@ class WorkerTask(Process):
         # A Finish that is lost with its connection must not look like the end of the work: the
         # answer to a question behind it, on the same connection, says that it has come.
         yield from self.ask(GetView, View)
+        self._mailbox.check_token()
         self.done = True
 
     def _epoch(self, epoch: int, begin: Begin, hands: Hands) -> Story[None]:
