@@ -25,6 +25,7 @@ import numpy as np
 from sparkps.client import split
 from sparkps.client.cache import RowCache
 from sparkps.client.core import ClientCore
+from sparkps.client.mailbox import Mailbox
 from sparkps.client.seat import Chain, Seat
 from sparkps.consistency.clocks import EpochPlan, RankClocks
 from sparkps.coordinator.commands import Commands, Outcome
@@ -292,6 +293,11 @@ def _early_token() -> Iterable[Patch]:
             self._confirmed(rank, rank.token, Outcome({}, None))
 
     return [(Ranks, "_pass_on", hasty)]
+
+
+@_bug("who was passed over does not notice", "asp", troubles=4)
+def _not_noticed() -> Iterable[Patch]:
+    return [(Mailbox, "check_token", lambda self: None)]
 
 
 @_bug("a zombie is served after the end of its session", "asp", "bsp", driver_leaves=True)

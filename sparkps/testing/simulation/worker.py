@@ -35,6 +35,8 @@ from sparkps.wire.messages import (
 
 #: Markers that one read asks for.
 _SAMPLE: Final = 8
+#: Steps that what a task does before it finishes takes as long as, at most.
+_FINISH: Final = 10
 
 
 class _NotYet(Exception):
@@ -158,6 +160,7 @@ class WorkerTask(Process):
         yield from hands.settle()
         if self._numbers or seat.acknowledged > self._reported:
             self._report(seat, seat.acknowledged, waiting=False)
+        yield from self.rest(_FINISH * self.plan.pace[self.rank] * self.network.random.random())
         self.tell(Finish(self._session.id, self.rank, seat.token))
         # A Finish that is lost with its connection must not look like the end of the work: the
         # answer to a question behind it, on the same connection, says that it has come.
