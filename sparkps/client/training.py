@@ -19,7 +19,8 @@ Rules (SEMANTICS §4, §5):
 * In bsp, with manual clocks, and where the driver runs ``on_epoch``, the end of an epoch is a
   barrier.
 * A task that finds its token gone becomes a stand-by: it waits, and begins where the rank then is,
-  with the batches that it has.
+  with the batches that it has; also when it finds so only after it has told its end, which then
+  does not count.
 * An exception is told to the coordinator before the task ends. The user's own and our errors are
   fatal: they end the run. Two are not, and the rank waits for another attempt: an interruption of
   the task, and an ``OSError`` of the user's code (a lost connection, an unreadable file), which may

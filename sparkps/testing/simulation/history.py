@@ -142,6 +142,10 @@ class History:
         if not open_[write.clock]:
             del open_[write.clock]
 
+    def write_of(self, marker: int) -> Write:
+        """The write that a marker belongs to."""
+        return self._write_of[marker]
+
     def floor(self, keys: Iterable[int]) -> list[bool]:
         """Which of these markers are acknowledged: asked when a read of them is sent."""
         return [self._write_of[key] in self._acked for key in keys]

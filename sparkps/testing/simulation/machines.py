@@ -301,8 +301,10 @@ class ServerMachine:
             for partition in table.array.open_partitions().tolist():
                 keys, values = np.array(table.keys(partition)), table.field(partition, 0)
                 wrong = keys[(keys >= 0) & (values != 1)].tolist()
-                what = f"server {self.server} has {wrong} of partition {partition} not once"
-                self._history.require(not wrong, "once", what)
+                if wrong:
+                    writes = sorted({self._history.write_of(key) for key in wrong})
+                    what = f"server {self.server}, partition {partition} has not once: {writes}"
+                    raise self._history.fail("once", what)
 
     def check_end(self) -> None:
         """Nothing of the run is left, and nothing was changed after its end."""

@@ -7,7 +7,7 @@ whatever went wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -48,7 +48,7 @@ def replayed(plan: Plan) -> str:
     return f"Plan({', '.join(different)})"
 
 
-def _concerns(text: str, ranks: Iterable[str]) -> bool:
+def _concerns(text: str, ranks: set[str]) -> bool:
     named = set(_RANK.findall(text))
     return not ranks or text.startswith(_ALWAYS) or not named.isdisjoint(ranks)
 
