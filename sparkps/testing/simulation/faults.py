@@ -9,7 +9,9 @@
 * **double**: the message comes a second time, at once or after others.
 * **slow**: it takes long, and those behind it too.
 
-A reply in several messages is one stream, which is cut or late but neither holed nor doubled.
+A reply in several messages is one stream, which is cut or late but neither holed nor doubled. A
+client and a server that lose one connection after another before any answer has come are left
+alone for once: a client sends all again at once, and might rightly time out.
 
 Not here: what happens to processes (:mod:`.simulation`).
 """
@@ -31,6 +33,8 @@ _HOLE: Final = 0.01
 _AGAIN: Final = 0.02
 #: Seconds that a slow message takes, at most: some clocks of a run.
 _SLOW: Final = 0.1
+#: Connections that are lost in a row without an answer, at most: a second of trying again.
+_IN_A_ROW: Final = 6
 
 
 class Faults:
@@ -50,6 +54,18 @@ class Faults:
         """Whether a fault of this probability happens now."""
         return not self.quiet and self._network.chance(rate)
 
+    def heard(self, end: End) -> None:
+        """A client has an answer."""
+        self._history.losses[frozenset((end.node, end.peer))] = 0
+
+    def _loses(self, rate: float, end: End) -> bool:
+        """Whether the connection is lost, or seems so."""
+        pair = frozenset((end.node, end.peer))
+        if self._history.losses[pair] >= _IN_A_ROW or not end.alive or not self.happens(rate):
+            return False
+        self._history.losses[pair] += 1
+        return True
+
     def send(
         self,
         end: End,
@@ -61,7 +77,7 @@ class Faults:
         """Send a message, with whatever happens to it; ``alarm`` tells a client that a connection
         is lost."""
         plan, network = self._plan, self._network
-        if end.sent and not stream and self.happens(plan.drop):
+        if end.sent and not stream and self._loses(plan.drop, end):
             self._note("drops", end)
             self._later(_HOLE, end, lambda: network.cut(end))
             return
@@ -73,7 +89,7 @@ class Faults:
             copy = copied(frames)
             self._later(_AGAIN, end, lambda: end.send(copy))
         end.send(frames)
-        if self.happens(plan.cut):
+        if self._loses(plan.cut, end):
             if alarm is not None and network.random.random() < _FALSE_ALARMS:
                 self._note("false alarms", end)
                 self._later(2 * network.delay(), end, lambda: alarm(end))

@@ -29,7 +29,7 @@ Whatever breaks one raises :class:`Violation` out of the step in which it happen
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, Literal
 
 from sparkps.consistency.clocks import NEVER
@@ -98,6 +98,8 @@ class History:
         self.plan = plan
         self.now = 0.0
         self.counts: Counter[str] = Counter()
+        #: Connections lost since the client has heard anything, by the two nodes.
+        self.losses: Counter[frozenset[Hashable]] = Counter()
         self.mode, self.staleness = parse_consistency(plan.consistency)
         self.writes = plan.all_writes()
         self._write_of = {marker: write for write in self.writes for marker in write.markers}

@@ -244,6 +244,7 @@ class Process:
         else:
             server = int(str(end.peer).removeprefix("server"))
             if self._ends.get(server) is end:
+                self.faults.heard(end)
                 self._perform(self.core.received(server, payload, self.network.now))
         self._go_on()
 
