@@ -12,7 +12,7 @@ from sparkps.kernels.initial cimport Init
 from sparkps.kernels.memory cimport Area
 
 cdef enum:
-    MAX_FIELDS = 8
+    MAX_FIELDS = 32
 
 # What `find` reads stands first, in one cache line.
 cdef struct Partition:
@@ -22,12 +22,12 @@ cdef struct Partition:
     int64_t base              # first key of a dense partition
     int64_t rows              # rows that exist
     bint open                 # whether it is here
-    char* fields[MAX_FIELDS]  # one number or one row of numbers per row
     int64_t capacity          # rows that the arrays have room for
     int64_t indexable         # rows that the index takes before it should double
     int64_t log               # number of the last operation
     int64_t generation        # changes when row numbers stop meaning what they meant
     int64_t coming            # scratch of find_or_insert: rows about to be created
+    char* fields[MAX_FIELDS]  # one number or one row of numbers per row
 
 cdef struct Field:
     Kind kind

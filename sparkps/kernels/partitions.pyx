@@ -40,7 +40,9 @@ from sparkps.kernels.probing cimport EMPTY, MAX_SLOTS, fill_index, place, settle
 # The index of a partition without rows: one empty slot, so that `find` needs no special case.
 cdef int32_t NO_INDEX = EMPTY
 
-cdef int INDEX = MAX_FIELDS + 1  # its number among the arrays of a partition, for `memory`
+# The index's number among the arrays of a partition, for `memory`: apart from those of the keys and
+# fields of all but the widest tables.
+cdef int INDEX = 9
 
 
 @cython.final

@@ -1,138 +1,86 @@
 """Binary logistic regression on the servers, used as
 ``pyspark.ml.classification.LogisticRegression`` is.
 
-The objective is pyspark.ml's: the mean of the logistic losses, plus ``regParam`` times
-``elasticNetParam * |w|_1 + (1 - elasticNetParam) / 2 * |w|²``; the intercept is not penalised.
-Features are not standardised. Both penalties are applied by the server's optimizer to the rows that
-a step touches.
+The objective is pyspark.ml's: the weighted mean of the logistic losses, plus ``regParam`` times
+``elasticNetParam * |w|_1 + (1 - elasticNetParam) / 2 * |w|²``; the intercept is not penalised. With
+``standardization`` the penalties are on the weights times the features' standard deviations.
 
-Not here: the loop over the batches (``sparkps.algos.linear``), scoring (``sparkps.ml.scoring``) and
-files (``sparkps.ml.io``).
+The Params, their defaults and their words are pyspark.ml's own; what is not supported is refused by
+name. Not here: training (``sparkps.ml.fitting``), scoring (``sparkps.ml.scoring``), summaries
+(``sparkps.ml.summary``) and files (``sparkps.ml.io``).
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 from pyspark import keyword_only
 from pyspark.ml import Estimator, Model
-from pyspark.ml.functions import array_to_vector
-from pyspark.ml.linalg import SparseVector
-from pyspark.ml.param import Param, Params, TypeConverters
-from pyspark.ml.param.shared import (
-    HasElasticNetParam,
-    HasFeaturesCol,
-    HasFitIntercept,
-    HasLabelCol,
-    HasMaxIter,
-    HasPredictionCol,
-    HasProbabilityCol,
-    HasRawPredictionCol,
-    HasRegParam,
-    HasThreshold,
-    HasTol,
+from pyspark.ml.classification import (
+    _LogisticRegressionParams as _TheirParams,  # the one source of names, defaults and words
 )
+from pyspark.ml.functions import array_to_vector
+from pyspark.ml.linalg import DenseVector, SparseVector, Vector
+from pyspark.ml.param import Param, Params
 from pyspark.ml.util import MLReadable, MLWritable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
-from sparkps.algos.linear import (
-    LinearBatch,
-    LogisticStep,
-    ftrl_penalties,
-    solver_optimizer,
-    vector_size,
-)
-from sparkps.errors import InvalidArgument, InvalidInput
+from sparkps.errors import InvalidArgument
+from sparkps.ml.fitting import Fitted, LinearProblem, by_batches, by_full_batches
 from sparkps.ml.io import LinearModelReader, LinearModelWriter, ParamsReader, ParamsWriter
-from sparkps.ml.params import HasServerParams, HasValuesCol, one_of, refuse_unsupported
-from sparkps.ml.scoring import SparseWeights, fetch_weights, margin_function
-from sparkps.spark.batches import csr
-from sparkps.spark.context import PSContext
-from sparkps.store import functions
-
-if TYPE_CHECKING:
-    from sparkps.client.table import Table
-    from sparkps.client.vocabulary import Vocabulary
-    from sparkps.client.worker import Worker
-
-#: Params of pyspark.ml's class that ours does not have yet. They are refused by name, never
-#: ignored.
-_LATER = frozenset(
-    {
-        "standardization",
-        "thresholds",
-        "weightCol",
-        "aggregationDepth",
-        "family",
-        "maxBlockSizeInMB",
-        "lowerBoundsOnCoefficients",
-        "upperBoundsOnCoefficients",
-        "lowerBoundsOnIntercepts",
-        "upperBoundsOnIntercepts",
-    }
-)
-
-
-class _LogisticRegressionParams(
-    HasFeaturesCol,
-    HasLabelCol,
-    HasPredictionCol,
-    HasProbabilityCol,
-    HasRawPredictionCol,
-    HasMaxIter,
-    HasRegParam,
-    HasElasticNetParam,
-    HasTol,
-    HasFitIntercept,
-    HasThreshold,
+from sparkps.ml.params import (
     HasServerParams,
     HasValuesCol,
-):
+    one_of,
+    refuse_unknown,
+    with_setters,
+)
+from sparkps.ml.scoring import SparseWeights, margin_function
+from sparkps.ml.summary import LogisticRegressionSummary, LogisticRegressionTrainingSummary
+from sparkps.spark.context import PSContext
+
+#: Params of pyspark.ml's class that may only keep their default, and why.
+_FIXED: Final = {
+    "aggregationDepth": "servers add gradients up without a tree",
+    "maxBlockSizeInMB": "rows are kept as they are, in batches of batchSize",
+    "lowerBoundsOnCoefficients": "bounds are not supported yet",
+    "upperBoundsOnCoefficients": "bounds are not supported yet",
+    "lowerBoundsOnIntercepts": "bounds are not supported yet",
+    "upperBoundsOnIntercepts": "bounds are not supported yet",
+}
+_SOLVERS: Final = ("lbfgs", "adagrad", "adam", "sgd", "ftrl")
+
+
+class _LogisticRegressionParams(_TheirParams, HasServerParams, HasValuesCol):
     """Params shared by :class:`LogisticRegression` and :class:`LogisticRegressionModel`."""
 
     solver: Param[str] = Param(
         Params._dummy(),
         "solver",
-        "the optimizer that the servers run: adagrad, adam, sgd or ftrl",
-        typeConverter=one_of("solver", "adagrad", "adam", "sgd", "ftrl"),
-    )
-    threshold: Param[float] = Param(
-        Params._dummy(),
-        "threshold",
-        "Threshold in binary classification prediction, in range [0, 1].",
-        typeConverter=TypeConverters.toFloat,
+        "lbfgs (whole passes), or the optimizer that the servers run: adagrad, adam, sgd or ftrl",
+        typeConverter=one_of("solver", *_SOLVERS),
     )
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._setDefault(
-            maxIter=100,
-            regParam=0.0,
-            elasticNetParam=0.0,
-            tol=1e-6,
-            fitIntercept=True,
-            threshold=0.5,
-            solver="adagrad",
-        )
+        self._setDefault(solver="lbfgs")
 
     def getSolver(self) -> str:
-        """The optimizer that the servers run."""
+        """``lbfgs``, or the optimizer that the servers run."""
         return self.getOrDefault(self.solver)
 
-    def _penalties(self) -> tuple[float, float]:
-        """(l1, l2) weights of the penalties against the mean loss."""
-        mix = self.getElasticNetParam()
-        return self.getRegParam() * mix, self.getRegParam() * (1 - mix)
+    def _weight(self) -> str | None:
+        """The column of row weights, or None."""
+        return self.getWeightCol() or None if self.isDefined(self.weightCol) else None
 
-    def _check_ranges(self) -> None:
+    def _check(self) -> None:
+        """Refuse values out of range, and what is not supported."""
         for name, low, high in (
-            ("maxIter", 1, float("inf")),
+            ("maxIter", 0, float("inf")),
             ("regParam", 0, float("inf")),
             ("elasticNetParam", 0, 1),
             ("tol", 0, float("inf")),
@@ -143,8 +91,58 @@ class _LogisticRegressionParams(
                 raise InvalidArgument(
                     name=name, value=value, reason=f"must be between {low:g} and {high:g}"
                 )
+        for name, why in _FIXED.items():
+            param = self.getParam(name)
+            if self.isSet(param) and self._paramMap[param] != self._defaultParamMap.get(param):
+                raise InvalidArgument(
+                    name=name, value=self._paramMap[param], reason=f"{why}; leave it out"
+                )
+        if self.getFamily().lower() not in ("auto", "binomial"):
+            raise InvalidArgument(
+                name="family",
+                value=self.getFamily(),
+                reason="only auto and binomial are supported, for labels 0 and 1",
+            )
+        self._checkThresholdConsistency()
+        if self.isSet(self.thresholds) and len(self.getThresholds()) != 2:
+            raise InvalidArgument(
+                name="thresholds", value=self.getThresholds(), reason="must be two, for two classes"
+            )
+
+    def _check_solver(self) -> None:
+        """Refuse what the solver does not do."""
+        solver = self.getSolver()
+        if solver == "lbfgs":
+            if self.getConsistency() != "bsp":
+                raise InvalidArgument(
+                    name="consistency",
+                    value=self.getConsistency(),
+                    reason="solver lbfgs needs whole gradients, which only bsp gives",
+                )
+            if self.getStepSize() is not None:
+                raise InvalidArgument(
+                    name="stepSize",
+                    value=self.getStepSize(),
+                    reason="solver lbfgs finds its steps itself",
+                )
+            return
+        if self.getMaxIter() < 1:
+            raise InvalidArgument(
+                name="maxIter", value=0, reason=f"solver {solver} makes at least one pass"
+            )
+        for name, wrong in (
+            ("standardization", self.isSet(self.standardization) and self.getStandardization()),
+            ("weightCol", self._weight() is not None),
+        ):
+            if wrong:
+                raise InvalidArgument(
+                    name=name,
+                    value=self.getOrDefault(self.getParam(name)),
+                    reason=f"solver {solver} does not support it; solver lbfgs does",
+                )
 
 
+@with_setters
 class LogisticRegression(
     Estimator["LogisticRegressionModel"],
     _LogisticRegressionParams,
@@ -161,10 +159,14 @@ class LogisticRegression(
     labelCol : str
         0 or 1.
     maxIter : int
-        Passes over the data at most.
+        Iterations at most; with a solver other than ``lbfgs``, passes over the data.
     tol : float
-        Training stops when a pass improves the objective by less than this share of it.
-    solver : {"adagrad", "adam", "sgd", "ftrl"}
+        As in pyspark.ml; with a solver other than ``lbfgs``, training stops when a pass improves
+        the objective by less than this share of it.
+    solver : {"lbfgs", "adagrad", "adam", "sgd", "ftrl"}
+        ``lbfgs`` is pyspark.ml's algorithm (with an L1 penalty, OWL-QN) and finds the optimum; the
+        others step after each batch, come near the optimum within few passes, and do not
+        standardise.
     stepSize : float, optional
         Unset: 0.3 for adagrad, 0.05 for adam, 1.0 for sgd, 2.0 for ftrl.
     batchSize : int
@@ -172,9 +174,9 @@ class LogisticRegression(
     numWorkers : int, optional
         Tasks that train at once; unset: what the input's partitions and Spark's slots allow.
     consistency : {"bsp", "ssp:<staleness>", "asp"}
+        Of the solvers other than ``lbfgs``.
 
-    Other parameters mean what they mean in pyspark.ml; those that pyspark.ml has and this class has
-    not are refused.
+    Other parameters mean what they mean in pyspark.ml; those that are not supported are refused.
 
     Examples
     --------
@@ -182,7 +184,7 @@ class LogisticRegression(
     >>> from sparkps.ml.classification import LogisticRegression
     >>> rows = [(1.0, Vectors.sparse(3, [0], [1.0])), (0.0, Vectors.sparse(3, [2], [1.0]))] * 20
     >>> frame = spark.createDataFrame(rows, ["label", "features"])
-    >>> model = LogisticRegression(maxIter=20, numWorkers=1).fit(frame)
+    >>> model = LogisticRegression(regParam=0.01, numWorkers=1).fit(frame)
     >>> [row.prediction for row in model.transform(frame).limit(2).collect()]
     [1.0, 0.0]
     """
@@ -202,71 +204,72 @@ class LogisticRegression(
         tol: float = 1e-6,
         fitIntercept: bool = True,
         threshold: float = 0.5,
+        thresholds: list[float] | None = None,
         probabilityCol: str = "probability",
         rawPredictionCol: str = "rawPrediction",
-        solver: str = "adagrad",
+        standardization: bool = True,
+        weightCol: str | None = None,
+        family: str = "auto",
+        solver: str = "lbfgs",
         numWorkers: int | None = None,
         batchSize: int = 4096,
         stepSize: float | None = None,
         consistency: str = "bsp",
         valuesCol: str | None = None,
-        **unsupported: Any,
+        **others: Any,
     ) -> None:
         super().__init__()
         self.setParams(**self._input_kwargs)
 
     def setParams(self, **given: Any) -> LogisticRegression:
         """Set several Params by name; one that is None is left unset."""
-        refuse_unsupported(given, {param.name for param in self.params}, _LATER)
+        refuse_unknown(given, {param.name for param in self.params})
         self._set(**{name: value for name, value in given.items() if value is not None})
+        self._check()
         return self
 
     def _fit(self, dataset: DataFrame) -> LogisticRegressionModel:
-        self._check_ranges()
-        columns = [self.getFeaturesCol(), *([self.getValuesCol()] if self.getValuesCol() else [])]
-        _check_columns(dataset, [self.getLabelCol(), *columns])
+        self._check()
+        self._check_solver()
         context = PSContext.get_or_create(dataset.sparkSession)
-        name = f"{self.uid}/{uuid.uuid4().hex[:8]}"
-        solver, step_size = self.getSolver(), self.getStepSize()
-        l1, l2 = self._penalties()
-        tables: list[Table] = []
-        try:
-            # float64, as pyspark.ml: in float32 the order of rows shows in the fifth digit.
-            weights = context.table(
-                f"{name}/weights",
-                dtype="float64",
-                optimizer=solver_optimizer(solver, step_size, l1, l2),
-            )
-            tables.append(weights)
-            intercept = None
-            if self.getFitIntercept():
-                plain = solver_optimizer(solver, step_size, 0.0, 0.0)
-                intercept = context.table(
-                    f"{name}/intercept", dim=1, partitions=1, dtype="float64", optimizer=plain
-                )
-                tables.append(intercept)
-            history = context.run(
-                dataset.select(
-                    F.col(self.getLabelCol()).cast("double").alias(self.getLabelCol()), *columns
-                ),
-                LogisticStep(intercept),
-                epochs=self.getMaxIter(),
+        problem = self._problem(dataset)
+        if self.getSolver() == "lbfgs":
+            found = by_full_batches(context, problem, standardize=self.getStandardization())
+        else:
+            found = by_batches(
+                context,
+                problem,
+                solver=self.getSolver(),
+                step_size=self.getStepSize(),
                 consistency=self.getConsistency(),
-                workers=self.getNumWorkers(),
-                batch_rows=self.getBatchSize(),
-                prepare=_Prepare(
-                    weights, self.getLabelCol(), self.getFeaturesCol(), self.getValuesCol()
-                ),
-                on_epoch=_StopOrGoOn(weights, self.getTol(), l1, l2, ftrl=solver == "ftrl"),
             )
-            model = LogisticRegressionModel(
-                fetch_weights(weights, context), _first(intercept), vector_size(history[0])
-            )
-        finally:
-            for table in tables:
-                table.drop()
+        model = LogisticRegressionModel(found.weights, found.intercept, found.size)
         model._resetUid(self.uid)
-        return self._copyValues(model)
+        self._copyValues(model)
+        model._summary = _summary_of(found)
+        return model
+
+    def _problem(self, dataset: DataFrame) -> LinearProblem:
+        label, features, values = self.getLabelCol(), self.getFeaturesCol(), self.getValuesCol()
+        weight = self._weight()
+        others = [name for name in (features, values, weight) if name]
+        _check_columns(dataset, [label, *others])
+        mix = self.getElasticNetParam()
+        return LinearProblem(
+            name=self.uid,
+            frame=dataset.select(F.col(label).cast("double").alias(label), *others),
+            label=label,
+            features=features,
+            values=values,
+            weight=weight,
+            fit_intercept=self.getFitIntercept(),
+            l1=self.getRegParam() * mix,
+            l2=self.getRegParam() * (1 - mix),
+            tol=self.getTol(),
+            max_iter=self.getMaxIter(),
+            batch_rows=self.getBatchSize(),
+            workers=self.getNumWorkers(),
+        )
 
     def write(self) -> ParamsWriter:
         """A writer of the Params, as pyspark.ml's."""
@@ -278,6 +281,7 @@ class LogisticRegression(
         return ParamsReader(cls)
 
 
+@with_setters
 class LogisticRegressionModel(
     Model, _LogisticRegressionParams, MLWritable, MLReadable["LogisticRegressionModel"]
 ):
@@ -291,13 +295,18 @@ class LogisticRegressionModel(
     numFeatures : int or None
         Length of the feature vectors; None for a model fitted on columns of ids, where any int64 is
         a feature.
+    numClasses : int
+        2.
     """
+
+    numClasses: Final = 2
 
     def __init__(self, weights: SparseWeights, intercept: float, num_features: int | None) -> None:
         super().__init__()
         self.weights = weights
         self.intercept = intercept
         self.numFeatures = num_features
+        self._summary: LogisticRegressionTrainingSummary | None = None
 
     @property
     def coefficients(self) -> SparseVector:
@@ -310,8 +319,47 @@ class LogisticRegressionModel(
             )
         return SparseVector(self.numFeatures, self.weights.keys, self.weights.values)
 
+    @property
+    def hasSummary(self) -> bool:
+        """Whether the model comes from :meth:`LogisticRegression.fit` and not from a file."""
+        return self._summary is not None
+
+    @property
+    def summary(self) -> LogisticRegressionTrainingSummary:
+        """How training went."""
+        if self._summary is None:
+            raise InvalidArgument(
+                name="summary", value=None, reason="this model was loaded and has none"
+            )
+        return self._summary
+
+    def evaluate(self, dataset: DataFrame) -> LogisticRegressionSummary:
+        """Score rows that have labels, and say how well."""
+        return LogisticRegressionSummary(
+            self.transform(dataset), self.getLabelCol(), self._weight(), self
+        )
+
+    def predictRaw(self, value: Vector) -> DenseVector:
+        """The raw prediction of one vector, (-margin, margin)."""
+        if isinstance(value, SparseVector):
+            keys, numbers = value.indices.astype(np.int64), value.values
+        else:
+            keys, numbers = np.arange(len(value), dtype=np.int64), value.toArray()
+        margin = float(self.weights.lookup(keys) @ numbers) + self.intercept
+        return DenseVector([-margin, margin])
+
+    def predictProbability(self, value: Vector) -> DenseVector:
+        """The probabilities of 0 and 1 for one vector."""
+        with np.errstate(over="ignore"):
+            probability = 1 / (1 + np.exp(-self.predictRaw(value)[1]))
+        return DenseVector([1 - probability, probability])
+
+    def predict(self, value: Vector) -> float:
+        """The label of one vector."""
+        return float(self.predictProbability(value)[1] > self.getThreshold())
+
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        self._check_ranges()
+        self._check()
         features, values = self.getFeaturesCol(), self.getValuesCol()
         _check_columns(dataset, [features, *([values] if values else [])])
         margin = f"margin {uuid.uuid4().hex[:8]}"
@@ -352,79 +400,10 @@ class LogisticRegressionModel(
         return LinearModelReader(cls)
 
 
-class _StopOrGoOn:
-    """``on_epoch`` of a fit: stop when the objective no longer gets better; tell FTRL how many
-    steps there will be.
-    """
-
-    def __init__(self, weights: Table, tol: float, l1: float, l2: float, *, ftrl: bool) -> None:
-        self.weights = weights
-        self.tol = tol
-        self.l1, self.l2 = l1, l2
-        self.ftrl = ftrl
-        self.before = float("inf")
-
-    def __call__(self, epoch: int, metrics: dict[str, float]) -> str | None:
-        objective = metrics["loss"] / metrics["rows"]
-        if self.l1:
-            objective += self.l1 * self.weights.reduce(functions.norm1)
-        if self.l2:
-            objective += self.l2 / 2 * self.weights.reduce(functions.norm2) ** 2
-        if not np.isfinite(objective):
-            raise InvalidArgument(
-                name="stepSize",
-                value=None,
-                reason=f"training diverged in epoch {epoch}; use a smaller stepSize",
-            )
-        if abs(self.before - objective) <= self.tol * abs(objective):
-            return "stop"
-        self.before = objective
-        if self.ftrl and (self.l1 or self.l2):
-            # What the objective asks of the last step of the next epoch, which is the one whose
-            # weights stay.
-            self.weights.configure(
-                **ftrl_penalties(self.l1, self.l2, round((epoch + 2) * metrics["steps"]))
-            )
-        return None
-
-
-class _Prepare:
-    """The ``prepare`` of a fit: rows as CSR, their keys registered with the servers once.
-
-    Each task has a copy of its own, and with it one vocabulary for all its batches.
-    """
-
-    def __init__(self, weights: Table, label: str, features: str, values: str | None) -> None:
-        self.weights = weights
-        self.label, self.features, self.values = label, features, values
-        self.vocabulary: Vocabulary | None = None
-
-    def __call__(self, worker: Worker, batch: pa.RecordBatch) -> LinearBatch:
-        if self.vocabulary is None:
-            self.vocabulary = self.weights.vocabulary()
-        rows = csr(batch, self.features, self.values, self.vocabulary)
-        labels = _labels(batch, self.label)
-        keyset = self.vocabulary.keyset(rows.ordinals)
-        return LinearBatch(rows.indptr, rows.columns, rows.values, labels, keyset, rows.size)
-
-
-def _labels(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float32]:
-    column = batch.column(batch.schema.get_field_index(name))
-    labels = column.to_numpy(zero_copy_only=False).astype(np.float32)
-    bad = np.flatnonzero((labels != 0) & (labels != 1))
-    if len(bad):
-        raise InvalidInput(
-            name=name,
-            value=None,
-            where=f"column {name!r}",
-            reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, such as "
-            f"{labels[bad[0]]:g}; map them to 0 and 1 first",
-        )
-    return labels
-
-
-def _first(intercept: Table | None) -> float:
-    return float(intercept.pull(np.zeros(1, np.int64))[0]) if intercept is not None else 0.0
+def _summary_of(found: Fitted) -> LogisticRegressionTrainingSummary:
+    return LogisticRegressionTrainingSummary(
+        found.objective, found.iterations, found.reason, found.seconds
+    )
 
 
 def _check_columns(dataset: DataFrame, names: list[str]) -> None:

@@ -1,14 +1,12 @@
-"""The Params that estimators here add to pyspark.ml's own, and the refusal of those not supported
-yet.
+"""The Params that estimators here add to pyspark.ml's own, and their setters.
 
-No Param is accepted and ignored: a name that pyspark.ml's class has and ours does not is refused by
-name.
+No Param is accepted and ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from pyspark.ml.param import Param, Params, TypeConverters
 
@@ -120,20 +118,35 @@ class HasValuesCol(Params):
         return self.getOrDefault(self.valuesCol) if self.isDefined(self.valuesCol) else None
 
 
-def refuse_unsupported(
-    given: Mapping[str, Any], supported: set[str], later: frozenset[str]
-) -> None:
-    """Raise for the first keyword of ``given`` that is not ``supported``; ``later`` are
-    pyspark.ml's that will be.
-    """
+def refuse_unknown(given: Mapping[str, Any], known: set[str]) -> None:
+    """Raise for the first keyword of ``given`` that is no Param."""
     for name, value in given.items():
-        if name in later:
-            raise InvalidArgument(
-                name=name, value=value, reason="this Param is not supported yet; leave it out"
-            )
-        if name not in supported:
+        if name not in known:
             raise InvalidArgument(
                 name=name,
                 value=value,
-                reason="there is no such Param" + suggest(name, sorted(supported)),
+                reason="there is no such Param" + suggest(name, sorted(known)),
             )
+
+
+Kind = TypeVar("Kind", bound=type[Params])
+
+
+def with_setters(kind: Kind) -> Kind:
+    """Class decorator: give every Param its ``setName(value)``, which returns the instance, as
+    pyspark.ml's classes have them."""
+    for name in dir(kind):
+        if isinstance(getattr(kind, name), Param):
+            setter = f"set{name[0].upper()}{name[1:]}"
+            if not hasattr(kind, setter):
+                setattr(kind, setter, _setter(name, setter))
+    return kind
+
+
+def _setter(name: str, setter: str) -> Callable[[Params, Any], Params]:
+    def set_it(self: Params, value: Any) -> Params:
+        return self._set(**{name: value})
+
+    set_it.__name__ = set_it.__qualname__ = setter
+    set_it.__doc__ = f"Set the value of ``{name}``."
+    return set_it

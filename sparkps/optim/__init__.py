@@ -1,5 +1,9 @@
-"""Optimizers: the base class for your own, and one file for each that comes with sparkps."""
+"""Optimizers: the base class for your own, and one file for each that comes with sparkps.
 
+Not public: the fields of L-BFGS (:mod:`.lbfgs`), which no push moves.
+"""
+
+from sparkps.optim import lbfgs as _lbfgs  # noqa: F401 - servers know it by name
 from sparkps.optim.adagrad import AdaGrad
 from sparkps.optim.adam import Adam
 from sparkps.optim.adamw import AdamW

@@ -25,7 +25,7 @@ import msgspec
 
 from sparkps.errors import InvalidArgument, MalformedRequest
 from sparkps.spec import InitSpec, suggest
-from sparkps.store import appliers, reducers
+from sparkps.store import appliers, quasi_newton, reducers
 from sparkps.store.builtin import Applier, Builtin, Reducer, combine_tree
 from sparkps.store.init import as_init
 
@@ -80,6 +80,7 @@ BUILT_IN: dict[str, type[Builtin]] = {
     for kind in (
         *(sum, asum, norm2, norminf, min, max, nnz, count, dot, dots, top_k),
         *(fill, scale, axpy, combine, threshold, appliers.Randomize),
+        *(quasi_newton.Moments, quasi_newton.Products, quasi_newton.Move),
     )
 }
 

@@ -46,7 +46,7 @@ KEY = "key"
 VALUE = "value"
 #: Kernels hold the fields of a partition in an array of this many; it is part of their memory
 #: layout.
-MAX_FIELDS = 8
+MAX_FIELDS = 32
 
 
 class Table(ABC):

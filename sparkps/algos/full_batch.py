@@ -1,0 +1,245 @@
+"""Sparse logistic regression by L-BFGS: a whole pass over the rows for each gradient.
+
+A worker computes the loss and the gradient of its rows at the point that is on the servers, over
+all its batches, and pushes the gradient once (:class:`LogisticGradient`). After each pass the
+driver moves the point (:class:`LogisticSearch`, the ``on_epoch`` of the run): it exchanges some
+hundred numbers with the servers and none of its work grows with the number of features.
+
+The passes of a run, all in one stage:
+
+1. *features*: sums of the rows' features, weights and labels, for the scales of the coordinates;
+2. *squares*: sums of squares, only where some value is not 1;
+3. *loss*, as often as the search asks for it.
+
+The objective is pyspark.ml's: ``sum w_i log(1 + exp(-m_i (2 y_i - 1))) / sum w_i`` with
+``m = x.w + b``, plus the penalties. ``b`` is the driver's and travels as a parameter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sparkps.algos.lbfgs import QuasiNewton, Step
+from sparkps.client.keyset import Keyset
+from sparkps.client.table import Table
+from sparkps.client.vocabulary import Vocabulary
+from sparkps.client.worker import Worker
+from sparkps.errors import InvalidArgument
+from sparkps.kernels.csr import dot, dot_t, logistic
+from sparkps.store.quasi_newton import Moments, Move, Products
+
+Array = npt.NDArray[Any]
+
+FEATURES: Final = "features"
+SQUARES: Final = "squares"
+LOSS: Final = "loss"
+
+#: The least distance of a probability from 0 and 1, where an intercept has to stand for all.
+NEVER: Final = 1e-15
+
+
+class FullBatch(NamedTuple):
+    """What ``prepare`` makes of a batch: rows as CSR over the vocabulary of its rank.
+
+    ``indptr`` (rows + 1,), ``columns`` (non-zeros,) int32 ordinals, ``values`` (non-zeros,) float32
+    or None when all are 1, ``labels`` (rows,) float32 of 0 and 1, ``weights`` (rows,) float64 or
+    None when all are 1, ``numbers`` what is counted once.
+    """
+
+    indptr: Array
+    columns: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float32] | None
+    labels: npt.NDArray[np.float32]
+    weights: npt.NDArray[np.float64] | None
+    numbers: Mapping[str, float]
+
+
+class LogisticGradient:
+    """The ``step`` of the run: adds up a pass over this rank's rows, and pushes at its end.
+
+    Each task has a copy of its own.
+
+    Parameters
+    ----------
+    table
+        The vectors; see :class:`LogisticSearch`.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._vocabulary: Vocabulary | None = None
+        self._keyset: Keyset | None = None
+        self._epoch = -1
+        self._weights: Array = np.empty(0)
+        self._sums: Array = np.empty(0)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The keys of all batches of this rank; ``prepare`` fills it."""
+        if self._vocabulary is None:
+            self._vocabulary = self._table.vocabulary()
+        return self._vocabulary
+
+    def start(self, worker: Worker) -> None:
+        """Name this rank's keys to the servers, once for all passes."""
+        if len(self.vocabulary):
+            self._keyset = self.vocabulary.keyset(np.arange(len(self.vocabulary), dtype=np.int32))
+
+    def __call__(self, worker: Worker, batch: FullBatch) -> dict[str, float]:
+        phase = worker.params.get("phase", FEATURES)
+        if worker.epoch != self._epoch:
+            self._begin(worker.epoch, phase)
+        if phase == LOSS:
+            return self._loss(batch, worker.params["intercept"])
+        weights = np.ones(len(batch.labels)) if batch.weights is None else batch.weights
+        values = batch.values
+        if phase == SQUARES and values is not None:
+            values = np.square(values, dtype=np.float64)
+        dot_t(batch.indptr, batch.columns, values, weights, self._sums)
+        return {"rows": len(batch.labels), **(batch.numbers if phase == FEATURES else {})}
+
+    def end_epoch(self, worker: Worker) -> None:
+        """Push what the pass has added up."""
+        if self._keyset is not None and worker.epoch == self._epoch:
+            self._keyset.push(self._sums)
+
+    def _begin(self, epoch: int, phase: str) -> None:
+        self._epoch = epoch
+        self._sums = np.zeros(len(self.vocabulary))
+        if phase == LOSS and self._keyset is not None:
+            self._weights = self._keyset.pull()
+
+    def _loss(self, batch: FullBatch, intercept: float) -> dict[str, float]:
+        margins = dot(batch.indptr, batch.columns, batch.values, self._weights)
+        margins += intercept
+        loss, residuals = logistic(margins, batch.labels, batch.weights)
+        dot_t(batch.indptr, batch.columns, batch.values, residuals, self._sums)
+        return {"loss": loss, "rows": len(batch.labels), "slope": float(np.sum(residuals))}
+
+
+def counts(labels: Array, weights: Array | None, *, ones: bool) -> dict[str, float]:
+    """What the first pass says of a batch: sums of weights, of their squares and of the weighted
+    labels, and whether some value is not 1."""
+    if weights is None:
+        weight = squares = float(len(labels))
+        positive = float(labels.sum(dtype=np.float64))
+    else:
+        weight, squares = float(weights.sum()), float(weights @ weights)
+        positive = float(weights @ labels)
+    return {"weight": weight, "squares": squares, "positive": positive, "valued": float(not ones)}
+
+
+class LogisticSearch:
+    """The ``on_epoch`` of the run: what the next pass is, until the minimum is found.
+
+    Parameters
+    ----------
+    table
+        The vectors; its optimizer is :class:`sparkps.optim.lbfgs.LBFGS`.
+    l1, l2
+        Weights of the penalties against the mean loss.
+    standardize
+        Whether the penalties are on the weights times the features' standard deviations.
+    intercept
+        Whether there is one.
+    tol, max_iter
+        Of :class:`sparkps.algos.lbfgs.QuasiNewton`.
+
+    Attributes
+    ----------
+    search : QuasiNewton or None
+        None before the first pass has ended.
+    first : dict
+        The sums of the first pass.
+    intercept : float
+        The intercept of the point that is on the servers.
+    one_label : float or None
+        The label of all rows, if they have but one and there is an intercept, which then is all of
+        the model.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        l1: float,
+        l2: float,
+        standardize: bool,
+        intercept: bool,
+        tol: float,
+        max_iter: int,
+    ) -> None:
+        self.table = table
+        self.l1, self.l2, self.standardize = l1, l2, standardize
+        self.tol, self.max_iter = tol, max_iter
+        self.fit_intercept = intercept
+        self.search: QuasiNewton | None = None
+        self.first: dict[str, float] = {}
+        self.intercept = 0.0
+        self.one_label: float | None = None
+
+    def __call__(self, epoch: int, metrics: dict[str, float]) -> str | dict[str, Any]:
+        if not self.first:
+            self.first = dict(metrics)
+            if metrics["valued"]:
+                self.table.apply(Moments(0.0, 0.0, ones=False))
+                return {"phase": SQUARES}
+            return self._scaled(ones=True)
+        if self.search is None:
+            return self._scaled(ones=False)
+        return self._evaluated(self.search, metrics)
+
+    def _scaled(self, *, ones: bool) -> str | dict[str, Any]:
+        """Scale the coordinates by the sums that are on the servers, and begin the search."""
+        first = self.first
+        weight = first["weight"]
+        if not weight > 0:
+            raise InvalidArgument(
+                name="weightCol",
+                value=weight,
+                reason="the rows' weights add up to 0",
+            )
+        self.table.apply(Moments(weight, first["squares"], ones=ones))
+        share = first["positive"] / weight
+        if self.fit_intercept:
+            bounded = min(max(share, NEVER), 1 - NEVER)
+            self.intercept = math.log(bounded / (1 - bounded))
+            if share in (0.0, 1.0):
+                self.one_label = share
+                return "stop"
+        start = [self.intercept] if self.fit_intercept else []
+        self.search = QuasiNewton(start, self.l1, self.l2, self.tol, self.max_iter)
+        return self._next()
+
+    def _evaluated(self, search: QuasiNewton, metrics: dict[str, float]) -> str | dict[str, Any]:
+        scale = 1 / self.first["weight"]
+        penalties: dict[str, Any] = {
+            "scale": scale,
+            "l1": self.l1,
+            "l2": self.l2,
+            "unscaled": not self.standardize,
+        }
+        dots, others = self.table.reduce(Products(**penalties, slots=search.slots))
+        gradient = np.array([metrics["slope"] * scale] if self.fit_intercept else [])
+        step: Step = search.evaluated(metrics["loss"] * scale, gradient, dots, others)
+        self.table.apply(
+            Move(
+                **penalties,
+                accept=step.accept,
+                slot=step.slot,
+                slots=step.slots,
+                coefficients=step.coefficients,
+                alpha=step.alpha,
+            )
+        )
+        if self.fit_intercept:
+            self.intercept = float(step.extras[0])
+        return "stop" if step.done else self._next()
+
+    def _next(self) -> dict[str, Any]:
+        return {"phase": LOSS, "intercept": self.intercept}

@@ -1,0 +1,316 @@
+"""How the linear estimators are trained: from checked Params and a DataFrame to weights.
+
+Two ways: by passes over all rows (:func:`by_full_batches`, solver ``lbfgs``), and by steps of
+batches (:func:`by_batches`, the others). Each makes its tables, runs one Spark job and drops the
+tables again.
+
+Not here: the Params (``sparkps.ml.classification``) and what a worker computes (``sparkps.algos``).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from sparkps import _log
+from sparkps.algos.full_batch import FullBatch, LogisticGradient, LogisticSearch, counts
+from sparkps.algos.lbfgs import TRIES
+from sparkps.algos.linear import (
+    SIZE,
+    LinearBatch,
+    LogisticStep,
+    ftrl_penalties,
+    solver_optimizer,
+    vector_size,
+)
+from sparkps.errors import InvalidArgument, InvalidInput
+from sparkps.ml.scoring import SparseWeights, fetch_weights
+from sparkps.optim.lbfgs import LBFGS
+from sparkps.spark.batches import column, csr
+from sparkps.store import functions
+
+if TYPE_CHECKING:
+    from sparkps.client.table import Table
+    from sparkps.client.vocabulary import Vocabulary
+    from sparkps.client.worker import Worker
+    from sparkps.spark.context import PSContext
+
+_logger = _log.get("ml")
+
+
+@dataclass(frozen=True)
+class LinearProblem:
+    """What is to be trained; the Params of an estimator, checked.
+
+    Attributes
+    ----------
+    name : str
+        Of the tables.
+    frame : DataFrame
+        Has the columns below.
+    label, features : str
+    values, weight : str or None
+    l1, l2 : float
+        Weights of the penalties against the mean loss.
+    batch_rows : int
+    workers : int or None
+    """
+
+    name: str
+    frame: DataFrame
+    label: str
+    features: str
+    values: str | None
+    weight: str | None
+    fit_intercept: bool
+    l1: float
+    l2: float
+    tol: float
+    max_iter: int
+    batch_rows: int
+    workers: int | None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What training has found.
+
+    Attributes
+    ----------
+    weights : SparseWeights
+    intercept : float
+    size : int or None
+        Length of the feature vectors; None for ids.
+    objective : list of float
+        At the start and after each iteration (lbfgs), or of each pass while it was made.
+    iterations : int
+    reason : str
+        Why training ended.
+    seconds : float
+    """
+
+    weights: SparseWeights
+    intercept: float
+    size: int | None
+    objective: list[float]
+    iterations: int
+    reason: str
+    seconds: float
+
+
+def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: bool) -> Fitted:
+    """Train by L-BFGS, or OWL-QN where there is an l1 penalty."""
+    began = time.monotonic()
+    table = context.table(
+        f"{problem.name}/{uuid.uuid4().hex[:8]}", dtype="float64", optimizer=LBFGS()
+    )
+    try:
+        search = LogisticSearch(
+            table,
+            l1=problem.l1,
+            l2=problem.l2,
+            standardize=standardize,
+            intercept=problem.fit_intercept,
+            tol=problem.tol,
+            max_iter=problem.max_iter,
+        )
+        step = LogisticGradient(table)
+        context.run(
+            problem.frame,
+            step,
+            epochs=2 + (TRIES + 1) * (problem.max_iter + 1),
+            workers=problem.workers,
+            batch_rows=problem.batch_rows,
+            prepare=_PrepareFull(problem, step),
+            on_epoch=search,
+            clock_every="epoch",
+        )
+        weights = fetch_weights(table, context)
+    finally:
+        table.drop()
+    found = search.search
+    if found is None:
+        _logger.warning(
+            "all labels are %g: the weights are 0, the intercept is %g, and no training is needed",
+            search.one_label,
+            search.intercept,
+        )
+    return Fitted(
+        weights,
+        search.intercept,
+        vector_size(search.first),
+        [] if found is None else found.history,
+        0 if found is None else found.iterations,
+        "all labels are equal" if found is None else found.reason,
+        time.monotonic() - began,
+    )
+
+
+def by_batches(
+    context: PSContext,
+    problem: LinearProblem,
+    *,
+    solver: str,
+    step_size: float | None,
+    consistency: str,
+) -> Fitted:
+    """Train by the steps of an optimizer on the servers."""
+    began = time.monotonic()
+    name = f"{problem.name}/{uuid.uuid4().hex[:8]}"
+    tables: list[Table] = []
+    try:
+        # float64, as pyspark.ml: in float32 the order of rows shows in the fifth digit.
+        weights = context.table(
+            f"{name}/weights",
+            dtype="float64",
+            optimizer=solver_optimizer(solver, step_size, problem.l1, problem.l2),
+        )
+        tables.append(weights)
+        intercept = None
+        if problem.fit_intercept:
+            plain = solver_optimizer(solver, step_size, 0.0, 0.0)
+            intercept = context.table(
+                f"{name}/intercept", dim=1, partitions=1, dtype="float64", optimizer=plain
+            )
+            tables.append(intercept)
+        watch = _StopOrGoOn(weights, problem.tol, problem.l1, problem.l2, ftrl=solver == "ftrl")
+        history = context.run(
+            problem.frame,
+            LogisticStep(intercept),
+            epochs=problem.max_iter,
+            consistency=consistency,
+            workers=problem.workers,
+            batch_rows=problem.batch_rows,
+            prepare=_Prepare(weights, problem),
+            on_epoch=watch,
+        )
+        return Fitted(
+            fetch_weights(weights, context),
+            _first(intercept),
+            vector_size(history[0]),
+            watch.objective,
+            len(history),
+            "the objective has come to rest" if watch.rested else "maxIter was reached",
+            time.monotonic() - began,
+        )
+    finally:
+        for table in tables:
+            table.drop()
+
+
+class _PrepareFull:
+    """The ``prepare`` of :func:`by_full_batches`: rows as CSR over the keys of their rank."""
+
+    def __init__(self, problem: LinearProblem, step: LogisticGradient) -> None:
+        self.label, self.weight = problem.label, problem.weight
+        self.features, self.values = problem.features, problem.values
+        self.step = step
+
+    def __call__(self, worker: Worker, batch: pa.RecordBatch) -> FullBatch:
+        rows = csr(batch, self.features, self.values, self.step.vocabulary)
+        labels = labels_of(batch, self.label)
+        weights = None if self.weight is None else weights_of(batch, self.weight)
+        values = None if rows.values is None or (rows.values == 1).all() else rows.values
+        numbers = counts(labels, weights, ones=values is None)
+        if rows.size is not None:
+            numbers[f"{SIZE}{rows.size}"] = len(labels)
+        ordinals: Any = rows.ordinals
+        return FullBatch(rows.indptr, ordinals[rows.columns], values, labels, weights, numbers)
+
+
+class _Prepare:
+    """The ``prepare`` of :func:`by_batches`: rows as CSR, their keys registered with the servers
+    once.
+
+    Each task has a copy of its own, and with it one vocabulary for all its batches.
+    """
+
+    def __init__(self, weights: Table, problem: LinearProblem) -> None:
+        self.weights = weights
+        self.label, self.features, self.values = problem.label, problem.features, problem.values
+        self.vocabulary: Vocabulary | None = None
+
+    def __call__(self, worker: Worker, batch: pa.RecordBatch) -> LinearBatch:
+        if self.vocabulary is None:
+            self.vocabulary = self.weights.vocabulary()
+        rows = csr(batch, self.features, self.values, self.vocabulary)
+        labels = labels_of(batch, self.label)
+        keyset = self.vocabulary.keyset(rows.ordinals)
+        return LinearBatch(rows.indptr, rows.columns, rows.values, labels, keyset, rows.size)
+
+
+class _StopOrGoOn:
+    """``on_epoch`` of :func:`by_batches`: stop when the objective no longer gets better; tell FTRL
+    how many steps there will be.
+    """
+
+    def __init__(self, weights: Table, tol: float, l1: float, l2: float, *, ftrl: bool) -> None:
+        self.weights = weights
+        self.tol = tol
+        self.l1, self.l2 = l1, l2
+        self.ftrl = ftrl
+        self.objective: list[float] = []
+        self.rested = False
+
+    def __call__(self, epoch: int, metrics: dict[str, float]) -> str | None:
+        objective = metrics["loss"] / metrics["rows"]
+        if self.l1:
+            objective += self.l1 * self.weights.reduce(functions.norm1)
+        if self.l2:
+            objective += self.l2 / 2 * self.weights.reduce(functions.norm2) ** 2
+        if not np.isfinite(objective):
+            raise InvalidArgument(
+                name="stepSize",
+                value=None,
+                reason=f"training diverged in epoch {epoch}; use a smaller stepSize",
+            )
+        before = self.objective[-1] if self.objective else float("inf")
+        self.objective.append(objective)
+        if abs(before - objective) <= self.tol * abs(objective):
+            self.rested = True
+            return "stop"
+        if self.ftrl and (self.l1 or self.l2):
+            # What the objective asks of the last step of the next epoch, which is the one whose
+            # weights stay.
+            self.weights.configure(
+                **ftrl_penalties(self.l1, self.l2, round((epoch + 2) * metrics["steps"]))
+            )
+        return None
+
+
+def labels_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float32]:
+    """The labels of a batch, float32 of 0 and 1; InvalidInput if there are others."""
+    array = batch.column(batch.schema.get_field_index(name))
+    labels: npt.NDArray[np.float32] = array.to_numpy(zero_copy_only=False).astype(np.float32)
+    bad = np.flatnonzero((labels != 0) & (labels != 1))
+    if len(bad):
+        raise InvalidInput(
+            where=f"column {name!r}",
+            reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, such as "
+            f"{labels[bad[0]]:g}; map them to 0 and 1 first",
+        )
+    return labels
+
+
+def weights_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:
+    """The weights of a batch's rows, float64; InvalidInput if one is negative."""
+    weights: npt.NDArray[np.float64] = column(batch, name, "float64")
+    bad = np.flatnonzero(weights < 0)
+    if len(bad):
+        raise InvalidInput(
+            where=f"column {name!r}",
+            reason=f"{len(bad)} of {len(weights)} weights of a batch are negative, such as "
+            f"{weights[bad[0]]:g}",
+        )
+    return weights
+
+
+def _first(intercept: Table | None) -> float:
+    return float(intercept.pull(np.zeros(1, np.int64))[0]) if intercept is not None else 0.0
