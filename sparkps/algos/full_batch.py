@@ -31,6 +31,7 @@ from sparkps.client.vocabulary import Vocabulary
 from sparkps.client.worker import Worker
 from sparkps.errors import InvalidArgument
 from sparkps.kernels.csr import dot, dot_t, logistic
+from sparkps.store import functions
 from sparkps.store.quasi_newton import Moments, Move, Products
 
 Array = npt.NDArray[Any]
@@ -218,14 +219,16 @@ class LogisticSearch:
 
     def _evaluated(self, search: QuasiNewton, metrics: dict[str, float]) -> str | dict[str, Any]:
         scale = 1 / self.first["weight"]
+        slope = metrics["slope"] * scale if self.fit_intercept else 0.0
         penalties: dict[str, Any] = {
             "scale": scale,
+            "slope": slope,
             "l1": self.l1,
             "l2": self.l2,
             "unscaled": not self.standardize,
         }
         dots, others = self.table.reduce(Products(**penalties, slots=search.slots))
-        gradient = np.array([metrics["slope"] * scale] if self.fit_intercept else [])
+        gradient = np.array([slope] if self.fit_intercept else [])
         step: Step = search.evaluated(metrics["loss"] * scale, gradient, dots, others)
         self.table.apply(
             Move(
@@ -238,7 +241,9 @@ class LogisticSearch:
             )
         )
         if self.fit_intercept:
-            self.intercept = float(step.extras[0])
+            # The search's intercept is that of features that count from their means.
+            shift = self.table.reduce(functions.dot, "value", "mu")
+            self.intercept = float(step.extras[0]) - shift
         return "stop" if step.done else self._next()
 
     def _next(self) -> dict[str, Any]:

@@ -41,8 +41,8 @@ class LBFGS(Optimizer):
         The point that was accepted last, in scaled coordinates, and the gradient there.
     d, t
         The direction, and the point on it that is tried; ``value = t * inv``.
-    inv
-        The scale of a coordinate, 1 over the feature's standard deviation.
+    inv, mu
+        The scale of a coordinate, 1 over the feature's standard deviation; the feature's mean.
     s0, y0, s1, ...
         The steps and gradient changes that are remembered.
 
@@ -56,7 +56,7 @@ class LBFGS(Optimizer):
     def fields(self) -> tuple[FieldSpec, ...]:
         pairs = (FieldSpec(f"{kind}{slot}") for slot in range(MEMORY) for kind in "sy")
         names = (FieldSpec(name) for name in ("g", "x", "gx", "d", "t"))
-        return (*names, FieldSpec("inv", initial=1.0), *pairs)
+        return (*names, FieldSpec("inv", initial=1.0), FieldSpec("mu"), *pairs)
 
     def update(self, fields: dict[str, Array], grads: Array) -> None:
         np.add(fields["g"], grads, out=fields["g"])

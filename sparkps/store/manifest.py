@@ -117,7 +117,11 @@ def commit(staging: str, path: str, manifest: Manifest, *, overwrite: bool = Fal
     if target.exists():
         before = _beside(target)
         target.rename(before)
-        source.rename(target)
+        try:
+            source.rename(target)
+        except OSError:
+            before.rename(target)
+            raise
         shutil.rmtree(before)
     else:
         source.rename(target)

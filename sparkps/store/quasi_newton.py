@@ -8,7 +8,9 @@ The objective at ``t`` is, with ``p = 1`` or, where the penalties are on the uns
 
     F(t) = scale * loss(t * inv) + l2/2 * |p t|² + l1 * |p t|_1
 
-Its smooth part has the gradient ``scale * inv * g + l2 * p² * t``. With ``l1``, the
+Its smooth part has the gradient ``inv * (scale * g - mu * slope) + l2 * p² * t``: where there is an
+intercept, whose derivative is ``slope``, features count from their means ``mu``, which makes the
+coordinates less dependent on each other. With ``l1``, the
 *pseudo-gradient* takes its place (Andrew and Gao, "Scalable training of L1-regularized log-linear
 models", ICML 2007): the derivative towards the side on which F falls, 0 where it falls on neither.
 """
@@ -37,6 +39,7 @@ class Objective:
     """The numbers of the objective; a part of each function below."""
 
     scale: float
+    slope: float
     l1: float
     l2: float
     #: Whether the penalties are on the weights themselves, and not on the scaled coordinates.
@@ -49,7 +52,8 @@ class Objective:
     def gradient(self, part: Part) -> Array:
         """The gradient of the smooth part at ``t``, from the pushed sum."""
         p = self.power(part)
-        return part["inv"] * part["g"] * self.scale + self.l2 * p * p * part["t"]
+        loss = part["inv"] * (self.scale * part["g"] - self.slope * part["mu"])
+        return loss + self.l2 * p * p * part["t"]
 
     def pseudo(self, part: Part, point: Array, gradient: Array) -> Array:
         """The pseudo-gradient at a point whose smooth gradient is given."""
@@ -65,10 +69,10 @@ class Objective:
 class Moments(Applier):
     """Take sums of the features from ``g``: of ``w * x``, then of ``w * x**2``.
 
-    The first call (``weight`` 0) only puts the sums of ``w * x`` away. The second sets ``inv`` to 1
-    over the standard deviation, as pyspark.ml's summarizer computes it (unbiased for weights that
-    count rows); 0 for a feature that does not vary. With ``ones`` all values of features are 1, the
-    two sums are equal, and one call does.
+    The first call (``weight`` 0) only puts the sums of ``w * x`` away. The second sets ``mu`` to
+    the mean and ``inv`` to 1 over the standard deviation, as pyspark.ml's summarizer computes it
+    (unbiased for weights that count rows); 0 for a feature that does not vary. With ``ones`` all
+    values of features are 1, the two sums are equal, and one call does.
 
     Parameters
     ----------
@@ -88,6 +92,7 @@ class Moments(Applier):
         else:
             first = g if self.ones else t
             part["inv"][...] = _inverse_deviation(first, g, self.weight, self.squares)
+            part["mu"][...] = first / self.weight
             t[...] = 0
         g[...] = 0
 
@@ -117,21 +122,21 @@ class Products(Reducer):
 
     name = "lbfgs_products"
     scale: float
+    slope: float
     l1: float
     l2: float
     unscaled: bool
     slots: tuple[int, ...]
 
     def partial(self, part: Part) -> list[Array]:
-        objective = Objective(self.scale, self.l1, self.l2, self.unscaled)
+        objective = Objective(self.scale, self.slope, self.l1, self.l2, self.unscaled)
         x, t, gx = part["x"], part["t"], part["gx"]
         g = objective.gradient(part)
         s, y = t - x, g - gx
         pg = objective.pseudo(part, t, g)
         pgx = objective.pseudo(part, x, gx)
         kept = [part[f"{kind}{slot}"] for kind in "sy" for slot in self.slots]
-        rows, columns = (s, y, pg), (s, y, pg, *kept)
-        dots = np.array([[kernels.dot(a, b) for b in columns] for a in rows], np.float64)
+        dots = kernels.products((s, y, pg), (s, y, pg, *kept))
         penalised = t * objective.power(part)
         others = (
             kernels.dot(pgx, s),
@@ -166,6 +171,7 @@ class Move(Applier):
 
     name = "lbfgs_move"
     scale: float
+    slope: float
     l1: float
     l2: float
     unscaled: bool
@@ -176,7 +182,7 @@ class Move(Applier):
     alpha: float
 
     def __call__(self, part: Part) -> None:
-        objective = Objective(self.scale, self.l1, self.l2, self.unscaled)
+        objective = Objective(self.scale, self.slope, self.l1, self.l2, self.unscaled)
         x, t, gx, d = part["x"], part["t"], part["gx"], part["d"]
         if self.accept:
             g = objective.gradient(part)

@@ -74,10 +74,11 @@ class Problem:
             self.push((self.x**2).sum(axis=0))
             self.apply(Moments(rows, rows, ones=False))
         search = QuasiNewton([0.0], l1, l2, tol, max_iter)
-        penalties = {"scale": 1.0, "l1": l1, "l2": l2, "unscaled": unscaled}
-        extras, done = np.zeros(1), False
+        penalties: dict[str, Any] = {"scale": 1.0, "l1": l1, "l2": l2, "unscaled": unscaled}
+        self.intercept, done = 0.0, False
         while not done:
-            loss, gradient, slope = self.loss(self.column("value"), extras[0])
+            loss, gradient, slope = self.loss(self.column("value"), self.intercept)
+            penalties["slope"] = slope
             self.push(gradient)
             self.evaluations += 1
             products = self.reduce(Products(**penalties, slots=search.slots))
@@ -92,8 +93,8 @@ class Problem:
                     alpha=step.alpha,
                 )
             )
-            extras, done = step.extras, step.done
-        self.intercept = float(extras[0])
+            done = step.done
+            self.intercept = float(step.extras[0]) - self.reduce(functions.dot("value", "mu"))
         return search
 
 

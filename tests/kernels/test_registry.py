@@ -323,6 +323,13 @@ kernel("reduce", "sum_exact", ("int64",))(
 )
 
 
+@kernel("reduce", "products", ("float64",))
+def _(dtype: str, width: int) -> tuple[Any, Any]:
+    x = [block(dtype, 1), block(dtype, 1, start=5)]
+    y = [*x, block(dtype, 1, start=-2)]
+    return reduce.products(x, y), np.array(x) @ np.array(y).T
+
+
 @kernel("reduce", "gram", VALUES, WIDTHS)
 def _(dtype: str, width: int) -> tuple[Any, Any]:
     x = block(dtype, width).reshape(3, width)

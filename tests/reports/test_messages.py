@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -79,3 +80,50 @@ def test_b35_eight_clients_wait_for_a_stopped_server_and_lose_nothing() -> None:
         assert all(task.attempt == 0 for task in run.tasks.values())
         assert peak_memory(cluster.pids()["server 1"]) < 512 * MIB
         assert (table.pull(keys) == clients // 2 * batches * 2).all()
+
+
+def resident_memory(pid: int) -> int:
+    """The resident memory of a process now, in bytes."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+class PushInSecondEpoch:
+    """A worker that does nothing in its first epoch, and pushes without a pause in its second."""
+
+    def __call__(self, worker: object, keys: np.ndarray) -> None:
+        if worker.epoch:  # type: ignore[attr-defined]
+            table = worker.table("b35 held")  # type: ignore[attr-defined]
+            table.push(keys, np.ones(len(keys), np.int64))
+
+
+def test_b35_what_waits_for_a_stopped_server_is_bounded_in_every_client() -> None:
+    clients, batches, keys = 4, 100, np.arange(2**16)
+    grown: list[int] = []
+    with LocalCluster(servers=2, message_max_bytes=MIB, window_bytes=2 * MIB) as cluster:
+        table = cluster.table("b35 held", dtype="int64", dim=len(keys))
+
+        def stop_a_server(epoch: int, metrics: dict[str, float]) -> None:
+            if epoch:
+                return
+            before = {task.pid: resident_memory(task.pid) for task in run.tasks.values()}
+            cluster.stop(1)
+
+            def let_go() -> None:
+                grown.extend(resident_memory(pid) - held for pid, held in before.items())
+                cluster.cont(1)
+
+            threading.Timer(5, let_go).start()
+
+        run = cluster.start_workers(
+            PushInSecondEpoch(),
+            [[keys] * batches] * clients,
+            consistency="asp",
+            epochs=2,
+            on_epoch=stop_a_server,
+        )
+        run.wait(60)
+        # The window, and what comes and goes with a push. Without a bound it is 100 MiB and more.
+        assert len(grown) == clients
+        assert max(grown) < 16 * MIB
+        assert (table.pull(keys) == clients * batches).all()
