@@ -11,9 +11,7 @@ added to every product.
 
 Rules:
 
-* One evaluation is one pass over the data. A step is accepted by Armijo's condition and, without
-  l1, the weak one of Wolfe; otherwise bisection (Lewis and Overton, "Nonsmooth optimization via
-  quasi-Newton methods", Math. Program. 141, 2013).
+* One evaluation is one pass over the data; :mod:`.line_search` says how far to go.
 * It has converged as Breeze, under pyspark.ml, says: the objective has moved by ``tol`` of its
   first value at most within 20 iterations, or the norm of the (pseudo-)gradient is at most ``tol``
   of the objective.
@@ -32,17 +30,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparkps.algos.line_search import Backtracking, LineSearch, StrongWolfe
 from sparkps.optim.lbfgs import MEMORY
 
 Array = npt.NDArray[np.float64]
 
-#: Armijo's and Wolfe's constants, as in Nocedal and Wright, "Numerical Optimization", 3.1.
-ARMIJO: Final = 1e-4
-WOLFE: Final = 0.9
-#: Share of the objective that is lost when a million losses are added.
-ROUNDING: Final = 1e-13
-#: Points tried in one direction.
-TRIES: Final = 20
 #: Iterations over which the objective must have come to rest.
 RECENT: Final = 20
 #: Norm of a gradient that is 0 but for rounding.
@@ -101,9 +93,12 @@ class QuasiNewton:
         self._pairs: dict[int, tuple[Array, Array]] = {}
         # Products of the kept pairs, by (kind, slot); kinds are "s" and "y".
         self._kept: dict[tuple[str, int, str, int], float] = {}
-        self._alpha, self._low, self._high = 0.0, 0.0, math.inf
-        self._tries = 0
-        self._norm = 0.0
+        self._alpha = 0.0
+        #: The smooth part of the objective at x.
+        self._plain = 0.0
+        self._search: LineSearch | None = None
+        # Norms of the gradient at t: of the pseudo-gradient, and of the smooth part's.
+        self._norm = self._smooth = 0.0
 
     @property
     def iterations(self) -> int:
@@ -122,46 +117,39 @@ class QuasiNewton:
         dots, others
             The result of :class:`sparkps.store.quasi_newton.Products` with ``slots=self.slots``.
         """
-        slope, curvature, squares, magnitudes = (float(number) for number in others)
-        value = loss + self.l2 / 2 * squares + self.l1 * magnitudes
-        moved = self._t - self._x
-        slope += float(self._gx @ moved)
-        curvature += float(gradient @ moved)
+        before, after, squares, magnitudes, smooth = (float(number) for number in others)
+        self._smooth = math.sqrt(max(0.0, smooth + float(gradient @ gradient)))
+        plain = loss + self.l2 / 2 * squares
+        value = plain + self.l1 * magnitudes
+        search = self._search
         if not self.history:
             if not math.isfinite(value):
                 return self._over("the objective is not finite at the start", accept=True)
             self.history.append(value)
+            self._plain = plain
             return self._accept(gradient, dots, remember=False)
-        before = self.history[-1]
-        # A NaN is no descent either.
-        if not value <= before + ARMIJO * slope + ROUNDING * abs(before):
-            return self._search_on(value, slope, shorter=True)
-        if not self.l1 and curvature < WOLFE * slope and self._tries < TRIES:
-            return self._search_on(value, slope, shorter=False)
-        self.history.append(value)
-        return self._accept(gradient, dots, remember=True)
+        if search is None:
+            search = self._begin(before + float(self._gx @ self._d))
+        if search.accepts(value, after + float(gradient @ self._d)):
+            self.history.append(value)
+            self._plain = plain
+            return self._accept(gradient, dots, remember=True)
+        if search.failed:
+            return self._give_up()
+        self._alpha = search.alpha
+        return self._try(accept=False, slot=-1, coefficients=())
 
     # --- along one direction
 
-    def _search_on(self, value: float, slope: float, *, shorter: bool) -> Step:
-        self._tries += 1
-        alpha = self._alpha
-        if shorter:
-            self._high = alpha
+    def _begin(self, slope: float) -> LineSearch:
+        """A search in the new direction, whose slope is known now."""
+        value, alpha = self.history[-1], self._alpha
+        if self.l1:
+            shrink = 0.1 if self.iterations < 1 else 0.5
+            self._search = Backtracking(value, slope, alpha, self._plain, shrink)
         else:
-            self._low = alpha
-        if self._tries > TRIES or slope >= 0:
-            return self._give_up()
-        if math.isinf(self._high):
-            self._alpha = 2 * alpha
-        elif self._low:
-            self._alpha = (self._low + self._high) / 2
-        else:
-            # The minimum of the parabola through what is known, not too far from either end.
-            rise = value - self.history[-1] - slope
-            guess = -slope / (2 * rise) if math.isfinite(rise) and rise > 0 else 0.5
-            self._alpha = alpha * min(max(guess, 0.1), 0.5)
-        return self._try(accept=False, slot=-1, coefficients=())
+            self._search = StrongWolfe(value, slope, alpha)
+        return self._search
 
     def _give_up(self) -> Step:
         """Nothing better lies that way: go down the gradient, or end if that was it."""
@@ -169,14 +157,14 @@ class QuasiNewton:
             return self._over("no better point was found", accept=False)
         self.slots = ()
         self._d = -self._gx
-        self._begin(1.0 / self._norm)
+        self._alpha, self._search = 1.0 / self._norm, None
         return self._try(accept=False, slot=-1, coefficients=(-1.0,))
-
-    def _begin(self, alpha: float) -> None:
-        self._alpha, self._low, self._high, self._tries = alpha, 0.0, math.inf, 0
 
     def _try(self, *, accept: bool, slot: int, coefficients: tuple[float, ...]) -> Step:
         self._t = self._x + self._alpha * self._d
+        if self.l1:  # as the coordinates on the servers
+            orthant = np.where(self._x != 0, np.sign(self._x), -np.sign(self._gx))
+            self._t[np.sign(self._t) != orthant] = 0
         return Step(accept, slot, self.slots, coefficients, self._alpha, self._t, done=False)
 
     def _over(self, reason: str, *, accept: bool) -> Step:
@@ -205,9 +193,12 @@ class QuasiNewton:
         for i, kept in enumerate(slots):
             s, y = self._pairs[kept]
             self._d = self._d + coefficients[i] * s + coefficients[len(slots) + i] * y
+        if self.l1:
+            self._d = np.where(self._d * gradient < 0, self._d, 0.0)
         self._norm = norm
         # Without a memory the direction has the gradient's length, which says nothing.
-        self._begin(1.0 if slots else (0.5 if self.l1 else 1.0) / norm)
+        self._alpha = 1.0 if slots else 0.5 / self._smooth if self.l1 else 1.0 / norm
+        self._search = None
         return self._try(accept=True, slot=slot, coefficients=coefficients)
 
     def _converged(self, norm: float) -> str:

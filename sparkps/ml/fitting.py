@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 
 from sparkps import _log
 from sparkps.algos.full_batch import FullBatch, LogisticGradient, LogisticSearch, counts
-from sparkps.algos.lbfgs import TRIES
+from sparkps.algos.line_search import Backtracking
 from sparkps.algos.linear import (
     SIZE,
     LinearBatch,
@@ -125,7 +125,7 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
         context.run(
             problem.frame,
             step,
-            epochs=2 + (TRIES + 1) * (problem.max_iter + 1),
+            epochs=2 + (Backtracking.MOST + 1) * (problem.max_iter + 1),
             workers=problem.workers,
             batch_rows=problem.batch_rows,
             prepare=_PrepareFull(problem, step),

@@ -116,8 +116,9 @@ class Products(Reducer):
     ------
     products : float64, shape (3, 3 + 2 * len(slots))
         Of (s, y, pg) with (s, y, pg, s_i of each slot, y_i of each slot).
-    others : float64, shape (4,)
-        Pseudo-gradient at x times s; gradient at t times s; ``|p t|²``; ``|p t|_1``.
+    others : float64, shape (5,)
+        The slopes along ``d`` at x and at t, by the pseudo-gradients; ``|p t|²``; ``|p t|_1``; the
+        square of the smooth gradient at t.
     """
 
     name = "lbfgs_products"
@@ -139,10 +140,11 @@ class Products(Reducer):
         dots = kernels.products((s, y, pg), (s, y, pg, *kept))
         penalised = t * objective.power(part)
         others = (
-            kernels.dot(pgx, s),
-            kernels.dot(g, s),
+            kernels.dot(pgx, part["d"]),
+            kernels.dot(pg, part["d"]),
             kernels.dot(penalised, penalised),
             kernels.asum(penalised),
+            kernels.dot(g, g),
         )
         return [dots, np.array(others, np.float64)]
 
