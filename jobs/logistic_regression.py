@@ -38,7 +38,7 @@ def arguments() -> argparse.Namespace:
     add("--model", metavar="PATH", help="where to save the fitted model (a directory)")
     add("--overwrite", action="store_true", help="replace a model that is there")
     add = parser.add_argument_group("training").add_argument
-    add("--solver", choices=("adagrad", "adam", "sgd", "ftrl"), default="adagrad")
+    add("--solver", choices=("lbfgs", "adagrad", "adam", "sgd", "ftrl"), default="adagrad")
     add("--epochs", type=int, default=15, metavar="N", help="passes at most (default 15)")
     add("--reg-param", type=float, default=0.0, metavar="X", help="weight of the penalty (0)")
     add("--elastic-net", type=float, default=0.0, metavar="X", help="0 is L2, 1 is L1 (0)")

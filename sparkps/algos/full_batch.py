@@ -18,7 +18,7 @@ The objective is pyspark.ml's: ``sum w_i log(1 + exp(-m_i (2 y_i - 1))) / sum w_
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -148,6 +148,8 @@ class LogisticSearch:
         Whether the penalties are on the weights times the features' standard deviations.
     intercept
         Whether there is one.
+    check
+        Is shown the sums of the first pass; raises what is wrong with the rows.
     tol, max_iter
         Of :class:`sparkps.algos.lbfgs.QuasiNewton`.
 
@@ -174,8 +176,10 @@ class LogisticSearch:
         intercept: bool,
         tol: float,
         max_iter: int,
+        check: Callable[[Mapping[str, float]], None],
     ) -> None:
         self.table = table
+        self.check = check
         self.l1, self.l2, self.standardize = l1, l2, standardize
         self.tol, self.max_iter = tol, max_iter
         self.fit_intercept = intercept
@@ -187,6 +191,7 @@ class LogisticSearch:
     def __call__(self, epoch: int, metrics: dict[str, float]) -> str | dict[str, Any]:
         if not self.first:
             self.first = dict(metrics)
+            self.check(self.first)
             if metrics["valued"]:
                 self.table.apply(Moments(0.0, 0.0, ones=False))
                 return {"phase": SQUARES}

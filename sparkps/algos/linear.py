@@ -40,8 +40,8 @@ class LinearBatch(NamedTuple):
 
     ``indptr`` (rows + 1,) int32 or int64, ``columns`` (non-zeros,) int32 positions in the keyset,
     ``values`` (non-zeros,) float32 or None when all are 1, ``labels`` (rows,) float32 of 0 and 1,
-    ``keyset`` the batch's keys on the servers, ``size`` the length of the feature vectors, or None
-    where any id is legal.
+    ``keyset`` the batch's keys on the servers, ``numbers`` what is counted in each pass, such as
+    ``size=<n>``, the rows whose feature vectors have length n.
     """
 
     indptr: npt.NDArray[np.int32] | npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ class LinearBatch(NamedTuple):
     values: npt.NDArray[np.float32] | None
     labels: npt.NDArray[np.float32]
     keyset: Keyset
-    size: int | None
+    numbers: Mapping[str, float]
 
 
 def solver_optimizer(solver: str, step_size: float | None, l1: float, l2: float) -> Optimizer:
@@ -91,8 +91,7 @@ class LogisticStep:
 
     Returns the batch's ``loss`` (a sum) and ``rows``, whose sums over workers and batches make the
     epoch's mean loss; its share of an optimizer step, so that their sum is the number of ``steps``
-    in every mode; and ``size=<n>``, the rows whose feature vectors have length n, so that the
-    driver learns of all lengths seen.
+    in every mode; and what else is counted of the batch.
     """
 
     def __init__(self, intercept: Table | None) -> None:
@@ -119,14 +118,13 @@ class LogisticStep:
                 np.ones(1, residuals.dtype),
             )
             self.intercept.push(_ONE_ROW, total)
-        numbers = {
+        rows = len(batch.labels)
+        return {
             "loss": loss,
-            "rows": len(batch.labels),
-            "steps": len(batch.labels) / worker.full_clock_rows,
+            "rows": rows,
+            "steps": rows / worker.full_clock_rows,
+            **batch.numbers,
         }
-        if batch.size is not None:
-            numbers[f"{SIZE}{batch.size}"] = len(batch.labels)
-        return numbers
 
 
 def vector_size(metrics: Mapping[str, float]) -> int | None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     from sparkps.spark.context import PSContext
 
 _logger = _log.get("ml")
+
+#: Numbers that count the labels -1 and 0.
+_MINUS, _ZERO = "labels=-1", "labels=0"
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,7 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
             intercept=problem.fit_intercept,
             tol=problem.tol,
             max_iter=problem.max_iter,
+            check=partial(check_rows, problem.label),
         )
         step = LogisticGradient(table)
         context.run(
@@ -180,7 +186,7 @@ def by_batches(
                 f"{name}/intercept", dim=1, partitions=1, dtype="float64", optimizer=plain
             )
             tables.append(intercept)
-        watch = _StopOrGoOn(weights, problem.tol, problem.l1, problem.l2, ftrl=solver == "ftrl")
+        watch = _StopOrGoOn(weights, problem, ftrl=solver == "ftrl")
         history = context.run(
             problem.frame,
             LogisticStep(intercept),
@@ -215,10 +221,10 @@ class _PrepareFull:
 
     def __call__(self, worker: Worker, batch: pa.RecordBatch) -> FullBatch:
         rows = csr(batch, self.features, self.values, self.step.vocabulary)
-        labels = labels_of(batch, self.label)
+        labels, kinds = labels_of(batch, self.label)
         weights = None if self.weight is None else weights_of(batch, self.weight)
         values = None if rows.values is None or (rows.values == 1).all() else rows.values
-        numbers = counts(labels, weights, ones=values is None)
+        numbers = kinds | counts(labels, weights, ones=values is None)
         if rows.size is not None:
             numbers[f"{SIZE}{rows.size}"] = len(labels)
         ordinals: Any = rows.ordinals
@@ -241,9 +247,10 @@ class _Prepare:
         if self.vocabulary is None:
             self.vocabulary = self.weights.vocabulary()
         rows = csr(batch, self.features, self.values, self.vocabulary)
-        labels = labels_of(batch, self.label)
+        labels, kinds = labels_of(batch, self.label)
         keyset = self.vocabulary.keyset(rows.ordinals)
-        return LinearBatch(rows.indptr, rows.columns, rows.values, labels, keyset, rows.size)
+        numbers = kinds if rows.size is None else kinds | {f"{SIZE}{rows.size}": float(len(labels))}
+        return LinearBatch(rows.indptr, rows.columns, rows.values, labels, keyset, numbers)
 
 
 class _StopOrGoOn:
@@ -251,15 +258,17 @@ class _StopOrGoOn:
     how many steps there will be.
     """
 
-    def __init__(self, weights: Table, tol: float, l1: float, l2: float, *, ftrl: bool) -> None:
+    def __init__(self, weights: Table, problem: LinearProblem, *, ftrl: bool) -> None:
         self.weights = weights
-        self.tol = tol
-        self.l1, self.l2 = l1, l2
+        self.label = problem.label
+        self.tol = problem.tol
+        self.l1, self.l2 = problem.l1, problem.l2
         self.ftrl = ftrl
         self.objective: list[float] = []
         self.rested = False
 
     def __call__(self, epoch: int, metrics: dict[str, float]) -> str | None:
+        check_rows(self.label, metrics)
         objective = metrics["loss"] / metrics["rows"]
         if self.l1:
             objective += self.l1 * self.weights.reduce(functions.norm1)
@@ -285,18 +294,36 @@ class _StopOrGoOn:
         return None
 
 
-def labels_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float32]:
-    """The labels of a batch, float32 of 0 and 1; InvalidInput if there are others."""
+def labels_of(batch: pa.RecordBatch, name: str) -> tuple[npt.NDArray[np.float32], dict[str, float]]:
+    """The labels of a batch, float32 of 0 and 1, and what to count of them.
+
+    -1 becomes 0; whether the rows have one or the other is known when all are counted
+    (:func:`check_rows`). InvalidInput if there are other labels.
+    """
     array = batch.column(batch.schema.get_field_index(name))
     labels: npt.NDArray[np.float32] = array.to_numpy(zero_copy_only=False).astype(np.float32)
-    bad = np.flatnonzero((labels != 0) & (labels != 1))
+    minus = labels == -1
+    zero = labels == 0
+    bad = np.flatnonzero(~(minus | zero | (labels == 1)))
     if len(bad):
         raise InvalidInput(
             where=f"column {name!r}",
             reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, such as "
             f"{labels[bad[0]]:g}; map them to 0 and 1 first",
         )
-    return labels
+    labels[minus] = 0
+    return labels, {_MINUS: float(np.count_nonzero(minus)), _ZERO: float(np.count_nonzero(zero))}
+
+
+def check_rows(name: str, counted: Mapping[str, float]) -> None:
+    """Refuse rows of which some have the label -1 and others 0, or vectors of several lengths."""
+    vector_size(counted)
+    minus, zero = counted.get(_MINUS, 0), counted.get(_ZERO, 0)
+    if minus and zero:
+        raise InvalidInput(
+            where=f"column {name!r}",
+            reason=f"{minus:.0f} labels are -1 and {zero:.0f} are 0; use 0 and 1, or -1 and 1",
+        )
 
 
 def weights_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:

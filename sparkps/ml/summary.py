@@ -152,21 +152,25 @@ class LogisticRegressionSummary:
     @cached_property
     def _confusion(self) -> dict[tuple[float, float], float]:
         """The weight of rows by (label, prediction)."""
-        label = F.col(self.labelCol).cast("double")
-        rows = self.predictions.groupBy(label, F.col(self.predictionCol)).agg(F.sum(self._weight()))
+        rows = self.predictions.groupBy(self._label(), F.col(self.predictionCol)).agg(
+            F.sum(self._weight())
+        )
         return {(row[0], row[1]): float(row[2]) for row in rows.collect()}
 
     @cached_property
     def _metrics(self) -> Any:
         """Spark's ``BinaryClassificationMetrics``, with 1,000 bins as pyspark.ml's summary."""
         score = vector_to_array(self.probabilityCol)[1]
-        label = F.col(self.labelCol).cast("double")
         rows = self.predictions.select(
-            score.alias("score"), label.alias("label"), self._weight().alias("weight")
+            score.alias("score"), self._label().alias("label"), self._weight().alias("weight")
         )
         gateway: Any = rows.sparkSession.sparkContext._jvm
         kind = gateway.org.apache.spark.mllib.evaluation.BinaryClassificationMetrics
         return kind(rows._jdf)
+
+    def _label(self) -> Any:
+        """The label, where -1 stands for 0."""
+        return F.greatest(F.col(self.labelCol).cast("double"), F.lit(0.0))
 
     def _weight(self) -> Any:
         return F.lit(1.0) if self.weightCol is None else F.col(self.weightCol).cast("double")
