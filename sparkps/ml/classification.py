@@ -19,6 +19,9 @@ import numpy as np
 from pyspark import keyword_only
 from pyspark.ml import Estimator, Model
 from pyspark.ml.classification import (
+    BinaryLogisticRegressionSummary,
+)
+from pyspark.ml.classification import (
     _LogisticRegressionParams as _TheirParams,  # the one source of names, defaults and words
 )
 from pyspark.ml.functions import array_to_vector
@@ -40,7 +43,7 @@ from sparkps.ml.params import (
     with_setters,
 )
 from sparkps.ml.scoring import SparseWeights, margin_function
-from sparkps.ml.summary import LogisticRegressionSummary, LogisticRegressionTrainingSummary
+from sparkps.ml.summary import LogisticRegressionTrainingSummary, evaluation
 from sparkps.spark.context import PSContext
 
 #: Params of pyspark.ml's class that may only keep their default, and why.
@@ -333,11 +336,10 @@ class LogisticRegressionModel(
             )
         return self._summary
 
-    def evaluate(self, dataset: DataFrame) -> LogisticRegressionSummary:
-        """Score rows that have labels, and say how well."""
-        return LogisticRegressionSummary(
-            self.transform(dataset), self.getLabelCol(), self._weight(), self
-        )
+    def evaluate(self, dataset: DataFrame) -> BinaryLogisticRegressionSummary:
+        """Score rows that have labels, and say how well; what pyspark.ml's model returns."""
+        summary: BinaryLogisticRegressionSummary = evaluation(self, dataset, self._weight())
+        return summary
 
     def predictRaw(self, value: Vector) -> DenseVector:
         """The raw prediction of one vector, (-margin, margin)."""
