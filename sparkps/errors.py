@@ -13,6 +13,7 @@ to do next. Each class also inherits the builtin that a Python user would expect
     │   └── InvalidInput                    a row of the training input is wrong
     ├── WrongType (TypeError)               dtype or Python type of an argument
     ├── TableNotFound (KeyError)
+    │   └── TableDropped                    the table of an old handle
     ├── TableExists (ValueError)            another spec under that name
     ├── TableBusy (RuntimeError)            a bsp run owns the table
     ├── NotInRun (RuntimeError)             a write from a task outside ps.run
@@ -20,6 +21,7 @@ to do next. Each class also inherits the builtin that a Python user would expect
     ├── NotEnoughSlots (ValueError)
     ├── PSTimeout (TimeoutError)            a bounded wait ended; it names what it waited for
     │   ├── GangIncomplete
+    │   ├── SlotsTaken                      on_epoch waits for its own workers' slots
     │   ├── WorkerStalled
     │   └── RequestTimeout
     ├── ServerLost (ConnectionError)

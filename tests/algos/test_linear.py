@@ -30,7 +30,7 @@ class Rows:
 
     def __call__(self, worker: object, batch: object) -> object:
         keyset = self.weights.keyset(KEYS)  # type: ignore[attr-defined]
-        rows = LinearBatch(INDPTR, COLUMNS, None, LABELS, keyset, {"size=7": 2.0})
+        rows = LinearBatch(INDPTR, COLUMNS, None, LABELS, keyset, {"size=7": 3})
         return self.step(worker, rows)  # type: ignore[arg-type]
 
 
