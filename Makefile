@@ -13,7 +13,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Python itself warns of pandas and numpy through pyspark's own imports only; ours are errors in the tests.
 unexport SPARK_HOME
 
-.PHONY: demo test lint bench soak docs clean setup fast spark
+.PHONY: demo test lint bench soak docs clean setup fast spark masters
 
 setup: $(SETUP)
 
@@ -37,11 +37,15 @@ test: lint fast spark
 
 # The tests that need no JVM, with the examples in docstrings.
 fast: $(SETUP)
-	$(BIN)/python -m pytest -q -m "not spark" tests
+	$(BIN)/python -m pytest -q -m "not spark and not masters" tests
 	$(BIN)/python -m pytest -q --doctest-modules --doctest-glob='*.pyi' -p no:cacheprovider sparkps --ignore=sparkps/ml --ignore=sparkps/spark
 
 spark: $(SETUP)
 	$(BIN)/python -m pytest -q -m spark tests
+
+# Killed executors and speculation, on masters that need sessions of their own: five minutes more.
+masters: $(SETUP)
+	$(BIN)/python -m pytest -q -m masters tests
 
 lint: $(SETUP)
 	$(BIN)/ruff check .

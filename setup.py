@@ -23,6 +23,7 @@ setup(
     ext_modules=cythonize(
         extensions,
         language_level=3,
+        nthreads=os.cpu_count() or 1,
         compiler_directives={
             "boundscheck": False,
             "wraparound": False,

@@ -30,7 +30,7 @@ from sparkps.client.table import Table
 from sparkps.client.vocabulary import Vocabulary
 from sparkps.client.worker import Worker
 from sparkps.errors import InvalidArgument
-from sparkps.kernels.csr import dot, dot_t, logistic
+from sparkps.kernels.csr import dot, dot_t, logistic, squares_t
 from sparkps.store import functions
 from sparkps.store.quasi_newton import Moments, Move, Products
 
@@ -98,10 +98,8 @@ class LogisticGradient:
         if phase == LOSS:
             return self._loss(batch, worker.params["intercept"])
         weights = np.ones(len(batch.labels)) if batch.weights is None else batch.weights
-        values = batch.values
-        if phase == SQUARES and values is not None:
-            values = np.square(values, dtype=np.float64)
-        dot_t(batch.indptr, batch.columns, values, weights, self._sums)
+        add = squares_t if phase == SQUARES else dot_t
+        add(batch.indptr, batch.columns, batch.values, weights, self._sums)
         return {"rows": len(batch.labels), **(batch.numbers if phase == FEATURES else {})}
 
     def end_epoch(self, worker: Worker) -> None:
@@ -125,7 +123,7 @@ class LogisticGradient:
 
 def counts(labels: Array, weights: Array | None, *, ones: bool) -> dict[str, float]:
     """What the first pass says of a batch: sums of weights, of their squares and of the weighted
-    labels, and whether some value is not 1."""
+    labels, and whether some row has a feature that does not count 1 in it."""
     if weights is None:
         weight = squares = float(len(labels))
         positive = float(labels.sum(dtype=np.float64))

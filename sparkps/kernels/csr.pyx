@@ -13,7 +13,7 @@ add where the caller points, in the dtype of `out`.
 cimport cython
 from libc.math cimport exp, fabs, log1p
 from libc.stdint cimport int32_t, int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 
 import numpy as np
 
@@ -294,6 +294,60 @@ def matmul_t(indptr, columns, values, coeff, out):
     """
     _add_product(indptr, columns, values, read(coeff, "coeff", FLOATS, 2),
                  written(out, "out", FLOATS, 2))
+
+
+cdef void _squares_t(
+    const int64_t* indptr, Py_ssize_t rows, const int32_t* columns, const value_t* values,
+    const double* coeff, double* out, Py_ssize_t* seen, double* sums,
+) noexcept nogil:
+    cdef Py_ssize_t row, j, column
+    cdef double value
+    for row in range(rows):
+        for j in range(indptr[row], indptr[row + 1]):
+            column = columns[j]
+            value = 1 if values == NULL else <double>values[j]
+            if seen[column] != row + 1:
+                seen[column] = row + 1
+                sums[column] = 0
+            # (s + v)**2 - s**2, so that a column that comes twice counts with its sum.
+            out[column] += coeff[row] * value * (value + 2 * sums[column])
+            sums[column] += value
+
+
+def squares_t(indptr, columns, values, coeff, out):
+    """Squares of X times c, added to `out`: ``out[column] += x**2 * coeff[row]`` for each row, where
+    x is the sum of the row's values in that column.
+
+    Parameters
+    ----------
+    indptr, columns, values
+        As for `dot`.
+    coeff : float64 array of shape (rows,)
+    out : float64 ndarray of shape (n,)
+    """
+    cdef Buffer coeff_ = read(coeff, "coeff", FLOAT64)
+    cdef Buffer out_ = written(out, "out", FLOAT64)
+    cdef _Batch batch = _read_batch(indptr, columns, values, out_.rows)
+    cdef Py_ssize_t width = max(out_.rows, 1)
+    cdef Py_ssize_t* seen
+    cdef double* sums
+    if coeff_.rows != batch.rows:
+        raise ValueError(f"coeff has {coeff_.rows} rows but indptr has {batch.rows}")
+    seen = <Py_ssize_t*>calloc(width, sizeof(Py_ssize_t))
+    sums = <double*>malloc(width * sizeof(double))
+    if seen == NULL or sums == NULL:
+        free(seen)
+        free(sums)
+        raise MemoryError(f"no memory for {width} columns")
+    with nogil:
+        if batch.double_values:
+            _squares_t(batch.indptr, batch.rows, batch.columns, <const double*>batch.values,
+                       <const double*>coeff_.data, <double*>out_.data, seen, sums)
+        else:
+            _squares_t(batch.indptr, batch.rows, batch.columns, <const float*>batch.values,
+                       <const double*>coeff_.data, <double*>out_.data, seen, sums)
+        free(seen)
+        free(sums)
 
 
 # ---- logistic loss

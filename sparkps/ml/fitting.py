@@ -33,9 +33,10 @@ from sparkps.algos.linear import (
     vector_size,
 )
 from sparkps.errors import InvalidArgument, InvalidInput
+from sparkps.kernels.csr import squares_t
 from sparkps.ml.scoring import SparseWeights, fetch_weights
 from sparkps.optim.lbfgs import LBFGS
-from sparkps.spark.batches import column, csr
+from sparkps.spark.batches import CSR, column, csr
 from sparkps.store import functions
 
 if TYPE_CHECKING:
@@ -224,11 +225,18 @@ class _PrepareFull:
         labels, kinds = labels_of(batch, self.label)
         weights = None if self.weight is None else weights_of(batch, self.weight)
         values = None if rows.values is None or (rows.values == 1).all() else rows.values
-        numbers = kinds | counts(labels, weights, ones=values is None)
+        numbers = kinds | counts(labels, weights, ones=values is None and not _repeats(rows))
         if rows.size is not None:
             numbers[f"{SIZE}{rows.size}"] = len(labels)
         ordinals: Any = rows.ordinals
         return FullBatch(rows.indptr, ordinals[rows.columns], values, labels, weights, numbers)
+
+
+def _repeats(rows: CSR) -> bool:
+    """Whether an id comes twice in a row, all values being 1."""
+    squares = np.zeros(len(rows.distinct))
+    squares_t(rows.indptr, rows.columns, None, np.ones(rows.rows), squares)
+    return bool(squares.sum() != rows.nnz)
 
 
 class _Prepare:

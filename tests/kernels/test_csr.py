@@ -180,3 +180,19 @@ def test_labels_other_than_0_and_1_are_refused() -> None:
         csr.logistic(np.zeros(1), np.array([1j]))
     with pytest.raises(ValueError, match="margins has 2 rows but labels has 1"):
         csr.logistic(np.zeros(2), np.array([1]))
+
+
+@pytest.mark.parametrize("value_dtype", [np.float32, np.float64, None])
+def test_squares_t_squares_the_sum_of_what_repeats_in_a_row(value_dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    indptr = np.array([0, 4, 4, 9])
+    columns = np.array([1, 0, 1, 1, 2, 2, 0, 1, 0], np.int32)
+    values = None if value_dtype is None else rng.integers(-4, 5, 9).astype(value_dtype)
+    dense = np.zeros((3, 4))
+    rows = np.repeat(np.arange(3), np.diff(indptr))
+    np.add.at(dense, (rows, columns), 1 if values is None else values)
+    coeff, out = np.array([0.5, 2.0, 3.0]), np.ones(4)
+    csr.squares_t(indptr, columns, values, coeff, out)
+    assert out.tolist() == (1 + coeff @ dense**2).tolist()
+    with pytest.raises(ValueError, match="coeff has 2 rows"):
+        csr.squares_t(indptr, columns, values, coeff[:2], out)

@@ -19,7 +19,7 @@ from tests.spark.processes import none_left
 #: Seconds that a driver may take with all it runs, on a machine that does much else.
 PATIENCE = 500.0
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 90)]
+pytestmark = [pytest.mark.masters, pytest.mark.timeout(PATIENCE + 90)]
 
 JOB = Path(__file__).parents[2] / "jobs/bench/exactly_once.py"
 
