@@ -30,7 +30,7 @@ from sparkps.client.table import Table
 from sparkps.client.vocabulary import Vocabulary
 from sparkps.client.worker import Worker
 from sparkps.errors import InvalidArgument
-from sparkps.kernels.csr import dot, dot_t, logistic, squares_t
+from sparkps.kernels.csr import dot, dot_t, logistic, moments_t
 from sparkps.store import functions
 from sparkps.store.quasi_newton import Moments, Move, Products
 
@@ -78,6 +78,8 @@ class LogisticGradient:
         self._epoch = -1
         self._weights: Array = np.empty(0)
         self._sums: Array = np.empty(0)
+        #: What the moments have lost to rounding.
+        self._low: Array = np.empty(0)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -87,7 +89,11 @@ class LogisticGradient:
         return self._vocabulary
 
     def start(self, worker: Worker) -> None:
-        """Name this rank's keys to the servers, once for all passes."""
+        """Name this rank's keys to the servers, once for all passes.
+
+        A task that lost its rank and holds it again begins its pass anew.
+        """
+        self._epoch = -1
         if len(self.vocabulary):
             self._keyset = self.vocabulary.keyset(np.arange(len(self.vocabulary), dtype=np.int32))
 
@@ -98,18 +104,26 @@ class LogisticGradient:
         if phase == LOSS:
             return self._loss(batch, worker.params["intercept"])
         weights = np.ones(len(batch.labels)) if batch.weights is None else batch.weights
-        add = squares_t if phase == SQUARES else dot_t
-        add(batch.indptr, batch.columns, batch.values, weights, self._sums)
+        moments_t(
+            batch.indptr,
+            batch.columns,
+            batch.values,
+            weights,
+            2 if phase == SQUARES else 1,
+            self._sums,
+            self._low,
+        )
         return {"rows": len(batch.labels), **(batch.numbers if phase == FEATURES else {})}
 
     def end_epoch(self, worker: Worker) -> None:
         """Push what the pass has added up."""
         if self._keyset is not None and worker.epoch == self._epoch:
-            self._keyset.push(self._sums)
+            self._keyset.push(self._sums + self._low)
 
     def _begin(self, epoch: int, phase: str) -> None:
         self._epoch = epoch
         self._sums = np.zeros(len(self.vocabulary))
+        self._low = np.zeros(len(self.vocabulary) if phase != LOSS else 1)  # a gradient needs none
         if phase == LOSS and self._keyset is not None:
             self._weights = self._keyset.pull()
 
@@ -128,7 +142,7 @@ def counts(labels: Array, weights: Array | None, *, ones: bool) -> dict[str, flo
         weight = squares = float(len(labels))
         positive = float(labels.sum(dtype=np.float64))
     else:
-        weight, squares = float(weights.sum()), float(weights @ weights)
+        weight, squares = math.fsum(weights), float(weights @ weights)
         positive = float(weights @ labels)
     return {"weight": weight, "squares": squares, "positive": positive, "valued": float(not ones)}
 

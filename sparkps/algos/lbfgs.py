@@ -30,13 +30,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sparkps.algos.line_search import Backtracking, LineSearch, StrongWolfe
+from sparkps.algos.line_search import TRIES, Backtracking, LineSearch, StrongWolfe
 from sparkps.optim.lbfgs import MEMORY
 
 Array = npt.NDArray[np.float64]
 
 #: Iterations over which the objective must have come to rest.
 RECENT: Final = 20
+#: Passes that one iteration takes at most: a search, and one more after the memory was dropped.
+PASSES: Final = 2 * max(2 * TRIES, Backtracking.MOST) + 2
 #: Norm of a gradient that is 0 but for rounding.
 FLAT: Final = 1e-8
 
@@ -78,6 +80,8 @@ class QuasiNewton:
         The objective at the start and after each iteration.
     reason : str
         Why the search is over; empty while it is not.
+    diverged : bool
+        Whether it is over because a number was not finite.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class QuasiNewton:
         self.l1, self.l2, self.tol, self.max_iter = l1, l2, tol, max_iter
         self.history: list[float] = []
         self.reason = ""
+        self.diverged = False
         #: Slots in use, oldest first.
         self.slots: tuple[int, ...] = ()
         self._t = np.array(start, np.float64)
@@ -124,6 +129,7 @@ class QuasiNewton:
         search = self._search
         if not self.history:
             if not math.isfinite(value):
+                self.diverged = True
                 return self._over("the objective is not finite at the start", accept=True)
             self.history.append(value)
             self._plain = plain
@@ -204,6 +210,7 @@ class QuasiNewton:
     def _converged(self, norm: float) -> str:
         value = self.history[-1]
         if not math.isfinite(norm):
+            self.diverged = True
             return "the gradient is not finite"
         if self.iterations >= self.max_iter:
             return "maxIter was reached"

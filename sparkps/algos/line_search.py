@@ -186,4 +186,6 @@ def cubic(one: Point, other: Point) -> float:
     if bottom == 0:
         return left.alpha + width / 2
     least = right.alpha - width * (right.slope + root - mean) / bottom
+    if not math.isfinite(least):
+        return left.alpha + width / 2
     return min(max(least, left.alpha + 0.1 * width), left.alpha + 0.9 * width)

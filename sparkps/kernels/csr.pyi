@@ -27,12 +27,14 @@ def matmul_t(
     coeff: NDArray[_Real],
     out: NDArray[_Real],
 ) -> None: ...
-def squares_t(
+def moments_t(
     indptr: _Indptr,
     columns: NDArray[np.int32],
     values: _Values,
     coeff: NDArray[np.float64],
+    power: int,
     out: NDArray[np.float64],
+    low: NDArray[np.float64],
 ) -> None: ...
 def logistic(
     margins: NDArray[_Real], labels: NDArray[Any], weights: NDArray[Any] | None = None

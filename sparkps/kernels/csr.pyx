@@ -296,9 +296,19 @@ def matmul_t(indptr, columns, values, coeff, out):
                  written(out, "out", FLOATS, 2))
 
 
-cdef void _squares_t(
+cdef inline void _add_exactly(double* sum, double* low, double x) noexcept nogil:
+    """Neumaier's sum (ZAMM 54, 1974): what is lost of each addition is added up in `low`."""
+    cdef double total = sum[0] + x
+    if fabs(sum[0]) >= fabs(x):
+        low[0] += (sum[0] - total) + x
+    else:
+        low[0] += (x - total) + sum[0]
+    sum[0] = total
+
+
+cdef void _moments_t(
     const int64_t* indptr, Py_ssize_t rows, const int32_t* columns, const value_t* values,
-    const double* coeff, double* out, Py_ssize_t* seen, double* sums,
+    const double* coeff, bint squares, double* out, double* low, Py_ssize_t* seen, double* sums,
 ) noexcept nogil:
     cdef Py_ssize_t row, j, column
     cdef double value
@@ -306,33 +316,47 @@ cdef void _squares_t(
         for j in range(indptr[row], indptr[row + 1]):
             column = columns[j]
             value = 1 if values == NULL else <double>values[j]
+            if not squares:
+                _add_exactly(&out[column], &low[column], coeff[row] * value)
+                continue
             if seen[column] != row + 1:
                 seen[column] = row + 1
                 sums[column] = 0
             # (s + v)**2 - s**2, so that a column that comes twice counts with its sum.
-            out[column] += coeff[row] * value * (value + 2 * sums[column])
+            _add_exactly(
+                &out[column], &low[column], coeff[row] * (value * (value + 2 * sums[column]))
+            )
             sums[column] += value
 
 
-def squares_t(indptr, columns, values, coeff, out):
-    """Squares of X times c, added to `out`: ``out[column] += x**2 * coeff[row]`` for each row, where
-    x is the sum of the row's values in that column.
+def moments_t(indptr, columns, values, coeff, power, out, low):
+    """X or its squares, transposed, times c: ``out[column] + low[column] += x**power * coeff[row]``.
+
+    x is the sum of the row's values in that column. As good as in twice the digits, since what is
+    computed from moments is a small difference of large sums.
 
     Parameters
     ----------
     indptr, columns, values
         As for `dot`.
     coeff : float64 array of shape (rows,)
-    out : float64 ndarray of shape (n,)
+    power : 1 or 2
+    out, low : float64 ndarrays of shape (n,)
+        The sums are ``out + low``.
     """
     cdef Buffer coeff_ = read(coeff, "coeff", FLOAT64)
     cdef Buffer out_ = written(out, "out", FLOAT64)
+    cdef Buffer low_ = written(low, "low", FLOAT64)
     cdef _Batch batch = _read_batch(indptr, columns, values, out_.rows)
     cdef Py_ssize_t width = max(out_.rows, 1)
+    cdef bint squares = power == 2
     cdef Py_ssize_t* seen
     cdef double* sums
+    if power not in (1, 2):
+        raise ValueError(f"power must be 1 or 2, not {power}")
     if coeff_.rows != batch.rows:
         raise ValueError(f"coeff has {coeff_.rows} rows but indptr has {batch.rows}")
+    same_rows(out_, "out", low_, "low")
     seen = <Py_ssize_t*>calloc(width, sizeof(Py_ssize_t))
     sums = <double*>malloc(width * sizeof(double))
     if seen == NULL or sums == NULL:
@@ -341,11 +365,13 @@ def squares_t(indptr, columns, values, coeff, out):
         raise MemoryError(f"no memory for {width} columns")
     with nogil:
         if batch.double_values:
-            _squares_t(batch.indptr, batch.rows, batch.columns, <const double*>batch.values,
-                       <const double*>coeff_.data, <double*>out_.data, seen, sums)
+            _moments_t(batch.indptr, batch.rows, batch.columns, <const double*>batch.values,
+                       <const double*>coeff_.data, squares, <double*>out_.data,
+                       <double*>low_.data, seen, sums)
         else:
-            _squares_t(batch.indptr, batch.rows, batch.columns, <const float*>batch.values,
-                       <const double*>coeff_.data, <double*>out_.data, seen, sums)
+            _moments_t(batch.indptr, batch.rows, batch.columns, <const float*>batch.values,
+                       <const double*>coeff_.data, squares, <double*>out_.data,
+                       <double*>low_.data, seen, sums)
         free(seen)
         free(sums)
 

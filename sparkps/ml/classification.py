@@ -90,7 +90,7 @@ class _LogisticRegressionParams(_TheirParams, HasServerParams, HasValuesCol):
             ("threshold", 0, 1),
         ):
             value = self.getOrDefault(self.getParam(name))
-            if not low <= value <= high:
+            if not low <= value <= high or value == float("inf"):
                 raise InvalidArgument(
                     name=name, value=value, reason=f"must be between {low:g} and {high:g}"
                 )
@@ -106,11 +106,19 @@ class _LogisticRegressionParams(_TheirParams, HasServerParams, HasValuesCol):
                 value=self.getFamily(),
                 reason="only auto and binomial are supported, for labels 0 and 1",
             )
+        if self.isSet(self.thresholds):
+            given = self.getOrDefault(self.thresholds)
+            if len(given) != 2 or min(given) < 0 or not 0 < sum(given) < float("inf"):
+                raise InvalidArgument(
+                    name="thresholds",
+                    value=given,
+                    reason="must be two numbers from 0, for two classes, and at most one of them 0",
+                )
+            if given[1] == 0:
+                raise InvalidArgument(
+                    name="thresholds", value=given, reason="the second may not be 0; use threshold"
+                )
         self._checkThresholdConsistency()
-        if self.isSet(self.thresholds) and len(self.getThresholds()) != 2:
-            raise InvalidArgument(
-                name="thresholds", value=self.getThresholds(), reason="must be two, for two classes"
-            )
 
     def _check_solver(self) -> None:
         """Refuse what the solver does not do."""

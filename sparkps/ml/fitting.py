@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from sparkps import _log
 from sparkps.algos.full_batch import FullBatch, LogisticGradient, LogisticSearch, counts
-from sparkps.algos.line_search import Backtracking
+from sparkps.algos.lbfgs import PASSES
 from sparkps.algos.linear import (
     SIZE,
     LinearBatch,
@@ -33,7 +33,7 @@ from sparkps.algos.linear import (
     vector_size,
 )
 from sparkps.errors import InvalidArgument, InvalidInput
-from sparkps.kernels.csr import squares_t
+from sparkps.kernels.csr import moments_t
 from sparkps.ml.scoring import SparseWeights, fetch_weights
 from sparkps.optim.lbfgs import LBFGS
 from sparkps.spark.batches import CSR, column, csr
@@ -132,7 +132,7 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
         context.run(
             problem.frame,
             step,
-            epochs=2 + (Backtracking.MOST + 1) * (problem.max_iter + 1),
+            epochs=3 + PASSES * problem.max_iter,
             workers=problem.workers,
             batch_rows=problem.batch_rows,
             prepare=_PrepareFull(problem, step),
@@ -143,6 +143,13 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
     finally:
         table.drop()
     found = search.search
+    if found is not None and (found.diverged or not found.reason):
+        raise InvalidArgument(
+            name="features",
+            value=None,
+            reason=f"training ended without a result: {found.reason or 'the search did not end'}; "
+            "are there values of very different sizes?",
+        )
     if found is None:
         _logger.warning(
             "all labels are %g: the weights are 0, the intercept is %g, and no training is needed",
@@ -235,7 +242,8 @@ class _PrepareFull:
 def _repeats(rows: CSR) -> bool:
     """Whether an id comes twice in a row, all values being 1."""
     squares = np.zeros(len(rows.distinct))
-    squares_t(rows.indptr, rows.columns, None, np.ones(rows.rows), squares)
+    lost = np.zeros(len(rows.distinct))
+    moments_t(rows.indptr, rows.columns, None, np.ones(rows.rows), 2, squares, lost)
     return bool(squares.sum() != rows.nnz)
 
 

@@ -52,7 +52,13 @@ def evaluation(model: Any, dataset: DataFrame, weight: str | None) -> Any:
         if not names[name]:
             reason = "evaluate() needs this column; give it a name"
             raise InvalidArgument(name=name, value="", reason=reason)
-    label = F.greatest(F.col(names["labelCol"]).cast("double"), F.lit(0.0))
+    given = F.col(names["labelCol"]).cast("double")
+    refused = F.concat(F.lit(f"column {names['labelCol']!r}: a label is not 0 or 1, but "), given)
+    label = (
+        F.when(given.isin(0.0, 1.0), given)
+        .when(given == -1.0, 0.0)
+        .otherwise(F.raise_error(F.coalesce(refused, F.lit("a label is null"))).cast("double"))
+    )
     scored = model.transform(dataset).withColumn(names["labelCol"], label)
     gateway: Any = dataset.sparkSession.sparkContext._jvm
     kind = gateway.org.apache.spark.ml.classification.BinaryLogisticRegressionSummaryImpl

@@ -2,12 +2,14 @@
 
 While ``on_epoch`` runs in the driver, the workers wait for it and hold their task slots. A Spark
 job of it that finds no free slot waits for them, and both would wait for ever. The watch warns once
-``on_epoch`` has taken ``stall.warn`` seconds; a stage without a single running task for
-``stall.fatal`` seconds ends the run. An ``on_epoch`` that merely takes long is left alone.
+``on_epoch`` has taken ``stall.warn`` seconds; jobs of it without a single running task for
+``stall.fatal`` seconds end the run. An ``on_epoch`` that merely takes long is left alone. So are
+jobs of other threads: its own carry a tag.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -51,15 +53,18 @@ class SlotWatch:
         workers: int,
         end: Callable[[SlotsTaken], None],
     ) -> None:
-        self._tracker = spark_context.statusTracker()
+        self._context = spark_context
         self._settings = settings
         self._workers = workers
         self._end = end
         self.error: SlotsTaken | None = None
+        self._tag = f"sparkps-on-epoch-{secrets.token_hex(4)}"
         self._over = threading.Event()
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="on_epoch watch", daemon=True)
 
     def __enter__(self) -> SlotWatch:
+        self._context.addJobTag(self._tag)
         self._thread.start()
         return self
 
@@ -69,9 +74,17 @@ class SlotWatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._over.set()
+        with self._lock:
+            self._over.set()
+        self._context.removeJobTag(self._tag)
 
     def _watch(self) -> None:
+        try:
+            self._look_on()
+        except Exception:  # py4j's errors have no common class; without a watch, on_epoch goes on
+            _logger.exception("the watch over on_epoch has ended")
+
+    def _look_on(self) -> None:
         settings = self._settings
         if self._over.wait(settings.stall_warn):
             return
@@ -88,16 +101,25 @@ class SlotWatch:
             if not self._starves():
                 began = time.monotonic()
             elif (seconds := time.monotonic() - began) >= settings.stall_fatal:
-                self.error = SlotsTaken(seconds=round(seconds), workers=self._workers)
-                self._end(self.error)
+                with self._lock:
+                    if self._over.is_set():
+                        return
+                    self.error = SlotsTaken(seconds=round(seconds), workers=self._workers)
+                    self._end(self.error)
                 return
 
     def _starves(self) -> bool:
-        """Whether a stage has tasks to do and none of them runs."""
-        stages = [self._tracker.getStageInfo(s) for s in self._tracker.getActiveStageIds()]
-        return any(
-            stage is not None
-            and stage.numActiveTasks == 0
-            and stage.numCompletedTasks < stage.numTasks
-            for stage in stages
-        )
+        """Whether a job of on_epoch has a stage with tasks to do, and none of its tasks runs."""
+        tracker = self._context.statusTracker()
+        jobs = self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag)
+        infos = [tracker.getJobInfo(job) for job in jobs]
+        active = set(tracker.getActiveStageIds())
+        stages = [
+            tracker.getStageInfo(stage)
+            for info in infos
+            if info is not None
+            for stage in info.stageIds
+            if stage in active
+        ]
+        waiting = [s for s in stages if s is not None and s.numCompletedTasks < s.numTasks]
+        return bool(waiting) and all(stage.numActiveTasks == 0 for stage in waiting)

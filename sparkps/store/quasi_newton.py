@@ -210,7 +210,8 @@ class Move(Applier):
             reason = f"are for {len(self.slots)} slots"
             raise InvalidArgument(name="coefficients", value=self.coefficients, reason=reason)
         kept = [part[f"{kind}{slot}"] for kind in "sy" for slot in self.slots]
-        d[...] = self.coefficients[-1] * pg
+        # 0 times what is not finite would not be 0.
+        d[...] = self.coefficients[-1] * pg if any(self.coefficients) else 0.0
         for coefficient, vector in zip(self.coefficients[:-1], kept, strict=True):
             d += coefficient * vector
         if self.l1:

@@ -183,7 +183,8 @@ def test_labels_other_than_0_and_1_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value_dtype", [np.float32, np.float64, None])
-def test_squares_t_squares_the_sum_of_what_repeats_in_a_row(value_dtype: Any) -> None:
+@pytest.mark.parametrize("power", [1, 2])
+def test_moments_t_take_the_sum_of_what_repeats_in_a_row(value_dtype: Any, power: int) -> None:
     rng = np.random.default_rng(0)
     indptr = np.array([0, 4, 4, 9])
     columns = np.array([1, 0, 1, 1, 2, 2, 0, 1, 0], np.int32)
@@ -191,8 +192,20 @@ def test_squares_t_squares_the_sum_of_what_repeats_in_a_row(value_dtype: Any) ->
     dense = np.zeros((3, 4))
     rows = np.repeat(np.arange(3), np.diff(indptr))
     np.add.at(dense, (rows, columns), 1 if values is None else values)
-    coeff, out = np.array([0.5, 2.0, 3.0]), np.ones(4)
-    csr.squares_t(indptr, columns, values, coeff, out)
-    assert out.tolist() == (1 + coeff @ dense**2).tolist()
+    coeff, out, low = np.array([0.5, 2.0, 3.0]), np.ones(4), np.zeros(4)
+    csr.moments_t(indptr, columns, values, coeff, power, out, low)
+    assert (out + low).tolist() == (1 + coeff @ dense**power).tolist()
     with pytest.raises(ValueError, match="coeff has 2 rows"):
-        csr.squares_t(indptr, columns, values, coeff[:2], out)
+        csr.moments_t(indptr, columns, values, coeff[:2], power, out, low)
+    with pytest.raises(ValueError, match="power must be 1 or 2"):
+        csr.moments_t(indptr, columns, values, coeff, 3, out, low)
+
+
+def test_moments_t_lose_nothing_that_matters() -> None:
+    rows = 100_000
+    indptr, columns = np.arange(rows + 1), np.zeros(rows, np.int32)
+    values, coeff = np.full(rows, 0.1), np.ones(rows)
+    for power in (1, 2):
+        out, low = np.zeros(1), np.zeros(1)
+        csr.moments_t(indptr, columns, values, coeff, power, out, low)
+        assert out[0] + low[0] == pytest.approx(rows * 0.1**power, rel=4e-16)

@@ -173,10 +173,10 @@ def _(dtype: str, width: int) -> tuple[Any, Any]:
     return out, X.T @ coeff
 
 
-@kernel("csr", "squares_t", ("float64",))
+@kernel("csr", "moments_t", ("float64",))
 def _(dtype: str, width: int) -> tuple[Any, Any]:
     coeff, out = block(dtype, 1, rows=2), np.zeros(3, dtype)
-    csr.squares_t(INDPTR, COLUMNS, np.array([2, 3, 4], np.float32), coeff, out)
+    csr.moments_t(INDPTR, COLUMNS, np.array([2, 3, 4], np.float32), coeff, 2, out, np.zeros(3))
     return out, [4 * coeff[0], 16 * coeff[1], 9 * coeff[0]]
 
 @kernel("csr", "logistic", FLOATS)

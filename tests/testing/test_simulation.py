@@ -10,7 +10,7 @@ import pytest
 from sparkps.testing.simulation import Plan, Simulation, simulate
 
 #: Seeds of each test of a consistency; a seed takes 50 to 100 ms.
-SEEDS = range(40)
+SEEDS = range(28)
 #: What happens to messages.
 FAULTS = ("cuts", "false alarms", "drops", "doubles", "slow", "slices not served")
 #: What happens to processes.
