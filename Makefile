@@ -13,7 +13,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Python itself warns of pandas and numpy through pyspark's own imports only; ours are errors in the tests.
 unexport SPARK_HOME
 
-.PHONY: demo test lint bench soak docs clean setup fast spark masters
+.PHONY: demo test lint bench soak clean setup fast spark masters
 
 setup: $(SETUP)
 

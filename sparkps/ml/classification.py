@@ -25,7 +25,7 @@ from pyspark.ml.classification import (
     _LogisticRegressionParams as _TheirParams,  # the one source of names, defaults and words
 )
 from pyspark.ml.functions import array_to_vector
-from pyspark.ml.linalg import DenseVector, SparseVector, Vector
+from pyspark.ml.linalg import DenseMatrix, DenseVector, SparseVector, Vector
 from pyspark.ml.param import Param, Params
 from pyspark.ml.util import MLReadable, MLWritable
 from pyspark.sql import DataFrame
@@ -168,7 +168,7 @@ class LogisticRegression(
         A ``VectorUDT`` column, an ``array<bigint>`` of feature ids (with values in ``valuesCol``,
         or all 1), or a struct of ids and values.
     labelCol : str
-        0 or 1.
+        0 and 1, or -1 and 1. If all are equal and there is an intercept, that is all of the model.
     maxIter : int
         Iterations at most; with a solver other than ``lbfgs``, passes over the data.
     tol : float
@@ -188,6 +188,7 @@ class LogisticRegression(
         Of the solvers other than ``lbfgs``.
 
     Other parameters mean what they mean in pyspark.ml; those that are not supported are refused.
+    Workers keep the values of features as float32.
 
     Examples
     --------
@@ -329,6 +330,16 @@ class LogisticRegressionModel(
                 reason="this model has int64 feature ids; use model.weights",
             )
         return SparseVector(self.numFeatures, self.weights.keys, self.weights.values)
+
+    @property
+    def coefficientMatrix(self) -> DenseMatrix:
+        """The weights as a matrix of one row."""
+        return DenseMatrix(1, self.coefficients.size, self.coefficients.toArray())
+
+    @property
+    def interceptVector(self) -> DenseVector:
+        """The intercept as a vector of one number."""
+        return DenseVector([self.intercept])
 
     @property
     def hasSummary(self) -> bool:

@@ -104,7 +104,8 @@ def _inverse_deviation(first: Array, second: Array, weight: float, squares: floa
     if freedom <= 0:
         varies[...] = False
     out: Array = np.zeros(len(first), np.float64)
-    np.sqrt(freedom / spread, out=out, where=varies)
+    np.divide(freedom, spread, out=out, where=varies)
+    np.sqrt(out, out=out)
     return out
 
 

@@ -252,6 +252,8 @@ def test_it_finds_what_pyspark_ml_finds(mixed: DataFrame, params: dict[str, Any]
         found.coefficients.toArray(), expected.coefficients.toArray(), rtol=1e-6, atol=1e-9
     )
     assert found.intercept == pytest.approx(expected.intercept, rel=1e-6)
+    assert found.coefficientMatrix.toArray().shape == expected.coefficientMatrix.toArray().shape
+    assert found.interceptVector.size == expected.interceptVector.size
     history = expected.summary.objectiveHistory
     np.testing.assert_allclose(found.summary.objectiveHistory, history, rtol=1e-9)
     assert found.summary.totalIterations == expected.summary.totalIterations
