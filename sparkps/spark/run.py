@@ -244,19 +244,27 @@ class _Run:
         )
         shown = style(sys.stderr, wanted=context.settings.progress, sparks_bar=bar)
         self._progress = ProgressLine(sys.stderr, spec.epochs, shown)
+        #: Of the jobs that on_epoch runs.
+        self._tag = f"sparkps-{spec.id:x}-on-epoch"
 
     def supervise(self, frame: DataFrame) -> History:
         """Run the action that collects ``frame`` and handle events until the run is over."""
         spec = self._spec
         text = f"sparkps: {spec.size} workers, {spec.epochs} epochs, {spec.consistency}"
         job = SparkJob(frame, f"sparkps-{spec.id:x}", text, lambda: self._events.put(JobDone()))
+        context = self._context.spark.sparkContext
         try:
             job.start()
+            if self._on_epoch is not None:
+                context.addJobTag(self._tag)  # the job's own thread has taken its properties
             self._until_done(job)
         except BaseException as error:
             self._abandon(job, error)
             raise
         finally:
+            if self._on_epoch is not None and context._jsc is not None:
+                with contextlib.suppress(Exception):  # the JVM may be gone
+                    context.removeJobTag(self._tag)
             self._progress.close()
             self._context.unsubscribe(spec.id)
         self._context.client.close_session(spec.id)
@@ -324,7 +332,8 @@ class _Run:
         def end(error: SlotsTaken) -> None:
             self._context.client.close_session(spec.id, *error.to_wire())
 
-        return SlotWatch(self._context.spark.sparkContext, self._context.settings, spec.size, end)
+        context = self._context
+        return SlotWatch(context.spark.sparkContext, context.settings, spec.size, self._tag, end)
 
     def _raise_why_ended(self, error: SessionEnded) -> NoReturn:
         """A server refused ``on_epoch`` because the run has failed meanwhile; the coordinator says

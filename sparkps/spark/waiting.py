@@ -9,7 +9,6 @@ jobs of other threads: its own carry a tag.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +36,9 @@ class SlotWatch:
         ``stall.warn`` and ``stall.fatal``.
     workers
         How many wait, for the messages.
+    tag
+        The job tag of the thread that calls ``on_epoch``. It is set once for a run: a call to the
+        JVM in each epoch would cost time, and be where Ctrl-C strikes.
     end
         Ends the run with an error; called in the watch's own thread, at most once.
 
@@ -51,6 +53,7 @@ class SlotWatch:
         spark_context: Any,
         settings: Settings,
         workers: int,
+        tag: str,
         end: Callable[[SlotsTaken], None],
     ) -> None:
         self._context = spark_context
@@ -58,13 +61,12 @@ class SlotWatch:
         self._workers = workers
         self._end = end
         self.error: SlotsTaken | None = None
-        self._tag = f"sparkps-on-epoch-{secrets.token_hex(4)}"
+        self._tag = tag
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="on_epoch watch", daemon=True)
 
     def __enter__(self) -> SlotWatch:
-        self._context.addJobTag(self._tag)
         self._thread.start()
         return self
 
@@ -76,7 +78,6 @@ class SlotWatch:
     ) -> None:
         with self._lock:
             self._over.set()
-        self._context.removeJobTag(self._tag)
 
     def _watch(self) -> None:
         try:
