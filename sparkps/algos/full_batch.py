@@ -160,10 +160,10 @@ class LogisticSearch:
         Whether the penalties are on the weights times the features' standard deviations.
     intercept
         Whether there is one.
-    check
-        Is shown the sums of the first pass; raises what is wrong with the rows.
     tol, max_iter
         Of :class:`sparkps.algos.lbfgs.QuasiNewton`.
+    check
+        Is shown the sums of the first pass; raises what is wrong with the rows.
 
     Attributes
     ----------

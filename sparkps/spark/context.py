@@ -296,7 +296,7 @@ class PSContext:
             ``on_epoch(epoch, metrics)`` is called here after every epoch, while the workers wait.
             ``"stop"`` ends the run, a dict becomes ``worker.params``. The workers keep their task
             slots: a Spark job in it (``df.count()``) needs others, so train with fewer workers
-            then, or it waits for ever.
+            then, or the run ends with SlotsTaken after ``stall.fatal``.
         clock_every
             When a worker's clock ticks: after each ``"batch"``, each ``"epoch"``, or in
             ``worker.tick()`` only (``"manual"``).
