@@ -230,8 +230,12 @@ class LogisticSearch:
             if share in (0.0, 1.0):
                 self.one_label = share
                 return "stop"
+        # Behind the intercept, how far the features' means move it; see _evaluated.
         start = [self.intercept] if self.fit_intercept else []
-        self.search = QuasiNewton(start, self.l1, self.l2, self.tol, self.max_iter)
+        shift = [0.0] if self.fit_intercept and not self.l1 else []
+        self.search = QuasiNewton(
+            start + shift, self.l1, self.l2, self.tol, self.max_iter, passengers=len(shift)
+        )
         return self._next()
 
     def _evaluated(self, search: QuasiNewton, metrics: dict[str, float]) -> str | dict[str, Any]:
@@ -245,8 +249,11 @@ class LogisticSearch:
             "unscaled": not self.standardize,
         }
         dots, others = self.table.reduce(Products(**penalties, slots=search.slots))
-        gradient = np.array([slope] if self.fit_intercept else [])
-        step: Step = search.evaluated(metrics["loss"] * scale, gradient, dots, others)
+        gradient = [slope] if self.fit_intercept else []
+        shift = [others[-1]] if self.fit_intercept and not self.l1 else []
+        step: Step = search.evaluated(
+            metrics["loss"] * scale, np.array(gradient + shift), dots, others
+        )
         self.table.apply(
             Move(
                 **penalties,
@@ -259,8 +266,8 @@ class LogisticSearch:
         )
         if self.fit_intercept:
             # The search's intercept is that of features that count from their means.
-            shift = self.table.reduce(functions.dot, "value", "mu")
-            self.intercept = float(step.extras[0]) - shift
+            moved = self.table.reduce(functions.dot, "value", "mu") if self.l1 else step.extras[1]
+            self.intercept = float(step.extras[0] - moved)
         return "stop" if step.done else self._next()
 
     def _next(self) -> dict[str, Any]:

@@ -66,7 +66,11 @@ class QuasiNewton:
     Parameters
     ----------
     start
-        The extras at the beginning, float64 ``(k,)``; the table is at 0.
+        The extras at the beginning, float64 ``(k,)``, and behind them the passengers.
+    passengers
+        How many numbers behind the extras are linear functions of the vectors on the servers. They
+        follow every step, as the vectors do, and count in no product; with ``l1`` there are none,
+        since no step is linear then.
     l1, l2
         Weights of the penalties.
     tol
@@ -85,7 +89,14 @@ class QuasiNewton:
     """
 
     def __init__(
-        self, start: npt.ArrayLike, l1: float, l2: float, tol: float, max_iter: int
+        self,
+        start: npt.ArrayLike,
+        l1: float,
+        l2: float,
+        tol: float,
+        max_iter: int,
+        *,
+        passengers: int = 0,
     ) -> None:
         self.l1, self.l2, self.tol, self.max_iter = l1, l2, tol, max_iter
         self.history: list[float] = []
@@ -94,6 +105,7 @@ class QuasiNewton:
         #: Slots in use, oldest first.
         self.slots: tuple[int, ...] = ()
         self._t = np.array(start, np.float64)
+        self._extras = len(self._t) - passengers
         self._x, self._gx, self._d = self._t.copy(), np.zeros_like(self._t), np.zeros_like(self._t)
         self._pairs: dict[int, tuple[Array, Array]] = {}
         # Products of the kept pairs, by (kind, slot); kinds are "s" and "y".
@@ -118,12 +130,13 @@ class QuasiNewton:
         loss
             The mean loss there, without penalties.
         gradient
-            Its derivatives by the extras, ``(k,)``.
+            Its derivatives by the extras, ``(k,)``, and behind them each passenger's number for the
+            smooth gradient.
         dots, others
             The result of :class:`sparkps.store.quasi_newton.Products` with ``slots=self.slots``.
         """
-        before, after, squares, magnitudes, smooth = (float(number) for number in others)
-        self._smooth = math.sqrt(max(0.0, smooth + float(gradient @ gradient)))
+        before, after, squares, magnitudes, smooth = (float(number) for number in others[:5])
+        self._smooth = math.sqrt(max(0.0, smooth + self._inner(gradient, gradient)))
         plain = loss + self.l2 / 2 * squares
         value = plain + self.l1 * magnitudes
         search = self._search
@@ -135,8 +148,8 @@ class QuasiNewton:
             self._plain = plain
             return self._accept(gradient, dots, remember=False)
         if search is None:
-            search = self._begin(before + float(self._gx @ self._d))
-        if search.accepts(value, after + float(gradient @ self._d)):
+            search = self._begin(before + self._inner(self._gx, self._d))
+        if search.accepts(value, after + self._inner(gradient, self._d)):
             self.history.append(value)
             self._plain = plain
             return self._accept(gradient, dots, remember=True)
@@ -144,6 +157,10 @@ class QuasiNewton:
             return self._give_up()
         self._alpha = search.alpha
         return self._try(accept=False, slot=-1, coefficients=())
+
+    def _inner(self, a: Array, b: Array) -> float:
+        """What the extras add to a product."""
+        return float(a[: self._extras] @ b[: self._extras])
 
     # --- along one direction
 
@@ -185,7 +202,7 @@ class QuasiNewton:
 
     def _accept(self, gradient: Array, dots: Array, *, remember: bool) -> Step:
         """t becomes x, with the products of its step and its gradient."""
-        norm = math.sqrt(max(0.0, float(dots[2, 2] + gradient @ gradient)))
+        norm = math.sqrt(max(0.0, float(dots[2, 2] + self._inner(gradient, gradient))))
         reason = self._converged(norm)
         if reason:
             return self._over(reason, accept=True)
@@ -223,9 +240,9 @@ class QuasiNewton:
 
     def _remember(self, step: Array, change: Array, dots: Array) -> int:
         """Keep the pair (s, y) if it bends upwards; return its slot, or -1."""
-        ss = float(dots[0, 0] + step @ step)
-        sy = float(dots[0, 1] + step @ change)
-        yy = float(dots[1, 1] + change @ change)
+        ss = float(dots[0, 0] + self._inner(step, step))
+        sy = float(dots[0, 1] + self._inner(step, change))
+        yy = float(dots[1, 1] + self._inner(change, change))
         if sy <= 1e-10 * ss:
             return -1
         old = self.slots
@@ -239,7 +256,7 @@ class QuasiNewton:
             columns = (("s", 3 + i, s), ("y", 3 + len(old) + i, y))
             for row, kind, mine in ((0, "s", step), (1, "y", change)):
                 for other_kind, column, theirs in columns:
-                    number = float(dots[row, column] + mine @ theirs)
+                    number = float(dots[row, column] + self._inner(mine, theirs))
                     kept[kind, slot, other_kind, other] = number
                     kept[other_kind, other, kind, slot] = number
         kept["s", slot, "s", slot] = ss
@@ -284,10 +301,10 @@ class QuasiNewton:
         for i, other in enumerate(old):
             if other != slot:
                 s, y = self._pairs[other]
-                found["s", other] = float(dots[2, 3 + i] + gradient @ s)
-                found["y", other] = float(dots[2, 3 + len(old) + i] + gradient @ y)
+                found["s", other] = float(dots[2, 3 + i] + self._inner(gradient, s))
+                found["y", other] = float(dots[2, 3 + len(old) + i] + self._inner(gradient, y))
         if slot >= 0:
             s, y = self._pairs[slot]
-            found["s", slot] = float(dots[2, 0] + gradient @ s)
-            found["y", slot] = float(dots[2, 1] + gradient @ y)
+            found["s", slot] = float(dots[2, 0] + self._inner(gradient, s))
+            found["y", slot] = float(dots[2, 1] + self._inner(gradient, y))
         return found

@@ -34,7 +34,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparkps.client import current
 from sparkps.client.mailbox import Mailbox
@@ -58,7 +58,17 @@ from sparkps.wire.messages import (
     RegisterRank,
 )
 
-Step = Callable[[Worker, Any], Mapping[str, Any] | None]
+#: ``step(worker, batch)``, or an object that has more methods besides.
+Step = Any
+
+
+class Work(NamedTuple):
+    """What is done in every epoch: ``step(worker, batch)`` for each batch, then
+    ``step.validate(worker, batch)`` for each of those for validation."""
+
+    step: Step
+    batches: Sequence[Any]
+    validation: Sequence[Any]
 
 
 def join_run(
@@ -225,6 +235,7 @@ class Run:
         *,
         rows: int,
         fingerprint: int = 0,
+        validation: Sequence[Any] = (),
         encode_result: Callable[[Any], bytes] | None = None,
     ) -> bytes:
         """Train on this rank's batches, for all epochs that are left.
@@ -234,12 +245,14 @@ class Run:
         batches
             What ``step`` gets, one by one; in the same order in every epoch and attempt.
         step
-            ``step(worker, batch)``, maybe with ``start(worker)``, ``end_epoch(worker)`` and
-            ``finish(worker)``.
+            ``step(worker, batch)``, maybe with ``start(worker)``, ``validate(worker, batch)``,
+            ``end_epoch(worker)`` and ``finish(worker)``.
         rows
             Rows of all batches; all batches but the last have ``session.batch_rows``.
         fingerprint
             Of the rows in their order; another attempt must have the same.
+        validation
+            What ``step.validate`` gets at the end of each epoch, one by one.
         encode_result
             Makes bytes of what ``finish`` returns, for the coordinator to keep.
 
@@ -248,26 +261,24 @@ class Run:
         bytes
             What is kept of this rank.
         """
+        work = Work(step, batches, validation)
         while True:
             seat = self._seat
             if self.finished or seat is None:
                 return self.result
             try:
-                return self._train(seat, batches, step, rows, fingerprint, encode_result)
+                self._tell_rows(seat, len(batches), rows, fingerprint)
+                return self._train(seat, work, encode_result)
             except TokenLost:
                 self._take(self._mailbox.take_granted(seat.token))
 
     def _train(
         self,
         seat: Seat,
-        batches: Sequence[Any],
-        step: Step,
-        rows: int,
-        fingerprint: int,
+        work: Work,
         encode_result: Callable[[Any], bytes] | None,
     ) -> bytes:
-        worker = self.worker
-        self._tell(Ready(self._session.id, self._rank, seat.token, len(batches), rows, fingerprint))
+        worker, step = self.worker, work.step
         begin = self._mailbox.wait_begin()
         worker.begin(begin)
         worker.full_clock_rows = max(1, self._clock_rows(begin, 0))
@@ -275,7 +286,7 @@ class Run:
         _call(step, "start", worker)
         epochs = range(0) if begin.stop else range(begin.epoch, self._session.epochs)
         for epoch in epochs:
-            self._epoch(epoch, begin, batches, step)
+            self._epoch(epoch, begin, work)
             if worker.stopped:
                 break
         worker.finish_reports()
@@ -295,7 +306,11 @@ class Run:
             self._link.request(GetView, self._client.settings.request_timeout)
             self._mailbox.check_token()
 
-    def _epoch(self, epoch: int, begin: Begin, batches: Sequence[Any], step: Step) -> None:
+    def _tell_rows(self, seat: Seat, batches: int, rows: int, fingerprint: int) -> None:
+        self._tell(Ready(self._session.id, self._rank, seat.token, batches, rows, fingerprint))
+
+    def _epoch(self, epoch: int, begin: Begin, work: Work) -> None:
+        step, batches = work.step, work.batches
         worker, every = self.worker, self._session.clock_every
         end = (epoch + 1) * begin.clocks
         first = worker.clock - epoch * begin.clocks if every == "batch" else 0
@@ -303,12 +318,16 @@ class Run:
         sums: dict[str, Any] = {}
         for number in range(first, len(batches)):
             worker.at(epoch, number, self._clock_rows(begin, number))
-            add_numbers(sums, _metrics(step(worker, batches[number])))
+            add_numbers(sums, _metrics(step(worker, batches[number]), "step"))
             if every == "batch" and number < last:
                 worker.end_clock(sums)
                 sums = {}
         if first > last:
             worker.at(epoch, 0, self._clock_rows(begin, first))
+        worker.validating = bool(work.validation)
+        for batch in work.validation:
+            add_numbers(sums, _metrics(step.validate(worker, batch), "step.validate"))
+        worker.validating = False
         _call(step, "end_epoch", worker)
         if every == "manual":
             worker.end_clock(sums, barrier=True, epoch_end=True)
@@ -340,10 +359,10 @@ def _call(step: Any, name: str, worker: Worker) -> Any:
     return method(worker) if callable(method) else None
 
 
-def _metrics(returned: Any) -> Mapping[str, Any] | None:
+def _metrics(returned: Any, function: str) -> Mapping[str, Any] | None:
     if returned is not None and not isinstance(returned, Mapping):
         raise WrongType(
-            what="the result of step",
+            what=f"the result of {function}",
             got=type(returned).__name__,
             expected="a dict of numbers, or None",
         )

@@ -74,6 +74,8 @@ class Worker:
     full_clock_rows : int
         ``clock_rows`` of the fullest clock of an epoch, its first. A gradient that is divided by it
         gives every row of an epoch the same weight, those of a short last batch too.
+    validating : bool
+        Whether the batch at hand is for validation.
     params : dict
         What ``on_epoch`` last returned.
     state : dict
@@ -95,6 +97,7 @@ class Worker:
         self.epoch = 0
         self.clock_rows = 1
         self.full_clock_rows = 1
+        self.validating = False
         self.params: dict[str, Any] = {}
         self.state: dict[str, Any] = {}
         self.last: dict[str, Any] = {}
@@ -320,6 +323,7 @@ class Worker:
     def at(self, epoch: int, batch: int, rows: int) -> None:
         """The next batch begins."""
         self.epoch, self._batch, self._rng = epoch, batch, None
+        self.validating = False
         self.clock_rows = max(1, rows)
 
     def _go_to(self, clock: int) -> None:

@@ -209,64 +209,6 @@ def dot(x, y):
     return _dot_of[int64_t](x, y)
 
 
-cdef enum:
-    MOST = 64  # vectors on one side of `products`
-
-
-cdef class _Vectors:
-    """Where float64 vectors of one length begin; they are kept alive."""
-
-    cdef double* at[MOST]
-    cdef Py_ssize_t count
-    cdef Py_ssize_t size
-    cdef list owners
-
-    def __cinit__(self, vectors, str name):
-        cdef const double[::1] vector
-        self.owners = [np.ascontiguousarray(_readable(each, name, 1)) for each in vectors]
-        self.count = len(self.owners)
-        self.size = len(self.owners[0]) if self.owners else 0
-        if self.count > MOST:
-            raise ValueError(f"{name} has {self.count} vectors; {MOST} are the most")
-        for i in range(self.count):
-            if self.owners[i].dtype != np.float64:
-                raise TypeError(f"{name}[{i}] must be float64, not {self.owners[i].dtype}")
-            vector = self.owners[i]
-            if len(vector) != self.size:
-                raise ValueError(f"{name}[{i}] has {len(vector)} numbers, {name}[0] {self.size}")
-            self.at[i] = <double*>&vector[0] if self.size else NULL
-
-
-def products(x, y):
-    """The dot product of each vector of `x` with each of `y`, with the bits that `dot` gives.
-
-    Parameters
-    ----------
-    x, y : sequences of float64 arrays of shape (n,), at most 64 each
-
-    Returns
-    -------
-    float64 array of shape (len(x), len(y))
-    """
-    cdef _Vectors rows = _Vectors(x, "x")
-    cdef _Vectors columns = _Vectors(y, "y")
-    cdef Py_ssize_t begin = 0, size, i, j
-    out = np.zeros((rows.count, columns.count), np.float64)
-    cdef double[:, ::1] total = out
-    if rows.count and columns.count and rows.size != columns.size:
-        raise ValueError(f"x has {rows.size} numbers but y has {columns.size}")
-    with nogil:
-        while begin < rows.size:
-            size = min(rows.size - begin, <Py_ssize_t>BLOCK)
-            for i in range(rows.count):
-                for j in range(columns.count):
-                    total[i, j] += _block_dot(
-                        rows.at[i] + begin, 1, columns.at[j] + begin, 1, size
-                    )
-            begin += size
-    return out
-
-
 cdef void _gram_blocks(
     const number_t* x, Py_ssize_t row, Py_ssize_t column, Py_ssize_t n, Py_ssize_t width, double* out
 ) noexcept nogil:

@@ -423,7 +423,7 @@ class LogisticRegressionModel(
 
 def _summary_of(found: Fitted) -> LogisticRegressionTrainingSummary:
     return LogisticRegressionTrainingSummary(
-        found.objective, found.iterations, found.reason, found.seconds
+        found.objective, found.iterations, found.reason, found.seconds, found.epoch_seconds
     )
 
 

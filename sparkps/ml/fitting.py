@@ -100,6 +100,7 @@ class Fitted:
     reason : str
         Why training ended.
     seconds : float
+    epoch_seconds : list of float
     """
 
     weights: SparseWeights
@@ -109,6 +110,7 @@ class Fitted:
     iterations: int
     reason: str
     seconds: float
+    epoch_seconds: list[float]
 
 
 def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: bool) -> Fitted:
@@ -129,7 +131,7 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
             check=partial(check_rows, problem.label),
         )
         step = LogisticGradient(table)
-        context.run(
+        history = context.run(
             problem.frame,
             step,
             epochs=3 + PASSES * problem.max_iter,
@@ -164,6 +166,7 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
         0 if found is None else found.iterations,
         "all labels are equal" if found is None else found.reason,
         time.monotonic() - began,
+        [passed["seconds"] for passed in history],
     )
 
 
@@ -213,6 +216,7 @@ def by_batches(
             len(history),
             "the objective has come to rest" if watch.rested else "maxIter was reached",
             time.monotonic() - began,
+            [passed["seconds"] for passed in history],
         )
     finally:
         for table in tables:

@@ -27,12 +27,15 @@ class LogisticRegressionTrainingSummary:
         Why training ended.
     seconds : float
         Of the whole fit.
+    epochSeconds : list of float
+        Of each pass over the data; the rows are read and prepared in the first.
     """
 
     objectiveHistory: list[float]
     totalIterations: int
     reason: str
     seconds: float
+    epochSeconds: list[float]
 
 
 def evaluation(model: Any, dataset: DataFrame, weight: str | None) -> Any:

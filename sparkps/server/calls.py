@@ -29,7 +29,7 @@ from sparkps.server.reads import check_here, reader
 from sparkps.server.staging import StagedCall
 from sparkps.server.state import USERS, State
 from sparkps.server.writes import enter, writer
-from sparkps.store.builtin import Applier, Reducer
+from sparkps.store.builtin import Applier, Reducer, TableApplier, TableReducer
 from sparkps.store.functions import builtin
 from sparkps.wire import arrays, userfn
 from sparkps.wire.effects import Buffer
@@ -77,7 +77,7 @@ def _reduce(
         reducer = builtin(message.name, message.numbers)
         if not isinstance(reducer, Reducer):
             raise MalformedRequest(reason=f"{message.name} is for apply, not for reduce")
-        results = _each(state, hosted, partitions.tolist(), reducer.partial, ())
+        results = _partials(state, hosted, partitions.tolist(), reducer)
         shapes, packed = arrays.pack(results)
         return encode(Results(message.id, shapes), b"", *packed)
     function, args = _unpickle(state, hosted, trusted, buffers[1])
@@ -111,7 +111,18 @@ def _write(
     applier = builtin(message.name, message.numbers)
     if not isinstance(applier, Applier):
         raise MalformedRequest(reason=f"{message.name} is for reduce, not for apply")
+    if isinstance(applier, TableApplier):
+        return partial(_apply_together, state, hosted, partitions, applier)
     return partial(_apply, state, hosted, partitions, applier, ())
+
+
+def _apply_together(
+    state: State, hosted: Hosted, partitions: list[int], applier: TableApplier
+) -> None:
+    try:
+        hosted.table.apply_together(partitions, applier)
+    except USERS as error:
+        raise state.failure(hosted, applier.name, error) from error
 
 
 def _apply(
@@ -126,6 +137,18 @@ def _apply(
             hosted.table.apply(partition, function, *args)
         except USERS as error:
             raise state.failure(hosted, _name(function), error, partition) from error
+
+
+def _partials(
+    state: State, hosted: Hosted, partitions: list[int], reducer: Reducer
+) -> list[tuple[int, Any]]:
+    if not isinstance(reducer, TableReducer):
+        return _each(state, hosted, partitions, reducer.partial, ())
+    try:
+        found = hosted.table.reduce_together(partitions, reducer)
+    except USERS as error:
+        raise state.failure(hosted, reducer.name, error) from error
+    return list(zip(partitions, found, strict=True))
 
 
 def _each(

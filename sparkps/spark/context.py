@@ -266,6 +266,7 @@ class PSContext:
         seed: int = 0,
         ordered: bool = False,
         distribute: bool = False,
+        validation: str | None = None,
     ) -> History:
         """Train: run ``step`` over the rows of ``df`` in Spark tasks that pull from the tables and
         push to them.
@@ -277,8 +278,9 @@ class PSContext:
         step
             ``step(worker, batch)`` is called for every batch in every epoch; it returns metrics to
             be summed (a dict of numbers), or None. It may be an object that also has
-            ``start(worker)``, ``end_epoch(worker)`` and ``finish(worker)``; a
-            ``pyarrow.RecordBatch`` that ``finish`` returns comes to ``history.rows``.
+            ``start(worker)``, ``validate(worker, batch)``, ``end_epoch(worker)`` and
+            ``finish(worker)``; a ``pyarrow.RecordBatch`` that ``finish`` returns comes to
+            ``history.rows``.
         epochs
             Passes over the rows.
         consistency
@@ -307,6 +309,11 @@ class PSContext:
         distribute
             Place the rows on workers by their hash, by a shuffle: then the result depends on the
             rows and the number of workers alone, not on how the input is partitioned.
+        validation
+            Name of a boolean column. Rows in which it is true are no part of any batch of
+            ``step``: they stay on their worker in batches of their own, ``prepare`` sees them
+            with ``worker.validating``, and at the end of every epoch ``step.validate(worker,
+            batch)`` returns numbers of them, which are summed like a step's.
 
         Returns
         -------
@@ -335,6 +342,7 @@ class PSContext:
             seed,
             ordered,
             distribute,
+            validation,
         )
         self.check_alive()
         return train(self, df, step, options)

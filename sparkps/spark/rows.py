@@ -1,5 +1,5 @@
 """The rows of one rank, as they stream into its task: fixed order, fingerprint, batches of
-``batch_rows``.
+``batch_rows``; rows for validation in batches of their own.
 
 Spark sorts the rows of a rank by a hash of their columns and sends the hash along as the last
 column (``HASH``). Here the hashes are folded into an order-dependent fingerprint, the column is cut
@@ -11,10 +11,13 @@ copied, and nothing else is. An Arrow batch is let go as soon as its last rows h
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
 
+from sparkps.errors import InvalidInput, WrongType
 from sparkps.kernels.keys import fingerprint
 from sparkps.spark.batches import concatenated
 
@@ -22,27 +25,61 @@ from sparkps.spark.batches import concatenated
 HASH: Final = "__sparkps_row_hash__"
 
 
+class Rows(NamedTuple):
+    """A batch of rows, and whether they are for validation."""
+
+    batch: pa.RecordBatch
+    validating: bool
+
+
 class RowStream:
-    """Iterate over batches of ``batch_rows`` rows; the last one of a rank may be shorter.
+    """Iterate over batches of ``batch_rows`` rows; the last one of a rank may be shorter, and the
+    last one for validation.
+
+    Parameters
+    ----------
+    batches
+        As Spark sends them; their last column is the hash.
+    batch_rows
+    validation
+        Name of the boolean column that is true in rows for validation; None where all rows are for
+        training.
 
     Attributes
     ----------
     rows
-        Rows handed out so far.
+        Rows for training handed out so far.
     fingerprint
         Of the hashes of all rows read so far; final when the stream has ended.
     """
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], batch_rows: int) -> None:
+    def __init__(
+        self, batches: Iterable[pa.RecordBatch], batch_rows: int, validation: str | None = None
+    ) -> None:
         self._batches = batches
-        self._batch_rows = batch_rows
+        self._validation = validation
+        self._training, self._validating = Cutter(batch_rows), Cutter(batch_rows)
         self.rows = 0
         self.fingerprint = 0
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in resliced(map(self._fingerprinted, self._batches), self._batch_rows):
+    def __iter__(self) -> Iterator[Rows]:
+        for batch in map(self._fingerprinted, self._batches):
+            kept = batch
+            if self._validation is not None:
+                held_out = _indicator(batch, self._validation)
+                for cut in self._validating.put(batch.filter(held_out)):
+                    yield Rows(cut, True)
+                kept = batch.filter(pc.invert(held_out))
+            del batch
+            yield from self._counted(self._training.put(kept))
+        yield from self._counted(self._training.rest())
+        for cut in self._validating.rest():
+            yield Rows(cut, True)
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Rows]:
+        for batch in batches:
             self.rows += batch.num_rows
-            yield batch
+            yield Rows(batch, False)
 
     def _fingerprinted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         last = batch.num_columns - 1
@@ -51,33 +88,53 @@ class RowStream:
         return batch.remove_column(last)
 
 
-def resliced(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut a stream of batches into batches of exactly ``rows`` rows; only the last one may have
+class Cutter:
+    """Cuts a stream of batches into batches of exactly ``rows`` rows; only the last one may have
     fewer.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> batches = [pa.record_batch({"x": list(range(n))}) for n in (5, 0, 4)]
-    >>> [batch.num_rows for batch in resliced(batches, 4)]
-    [4, 4, 1]
+    >>> cutter = Cutter(4)
+    >>> [[cut.num_rows for cut in cutter.put(pa.record_batch({"x": [0] * n}))] for n in (5, 0, 4)]
+    [[4], [], [4]]
+    >>> [cut.num_rows for cut in cutter.rest()]
+    [1]
     """
-    pieces: list[pa.RecordBatch] = []
-    have = 0
-    for batch in batches:
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._pieces: list[pa.RecordBatch] = []
+        self._have = 0
+
+    def put(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take a batch in, and hand out those that are full."""
         start = 0
         while start < batch.num_rows:
-            piece = batch.slice(start, rows - have)
-            pieces.append(piece)
-            have += piece.num_rows
+            piece = batch.slice(start, self._rows - self._have)
+            self._pieces.append(piece)
+            self._have += piece.num_rows
             start += piece.num_rows
             del piece
-            if have == rows:
-                yield concatenated(_taken(pieces))
-                have = 0
-        del batch
-    if pieces:
-        yield concatenated(_taken(pieces))
+            if self._have == self._rows:
+                self._have = 0
+                yield concatenated(_taken(self._pieces))
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """Hand out what is left, if anything is."""
+        if self._pieces:
+            yield concatenated(_taken(self._pieces))
+
+
+def _indicator(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """The column that says which rows are for validation."""
+    column = batch.column(batch.schema.get_field_index(name))
+    if not types.is_boolean(column.type):
+        raise WrongType(what=f"column {name!r}", got=str(column.type), expected="a boolean")
+    if column.null_count:
+        reason = f"{column.null_count} of {len(column)} rows of a batch are null; fill them first"
+        raise InvalidInput(where=f"column {name!r}", reason=reason)
+    return column
 
 
 def _taken(pieces: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

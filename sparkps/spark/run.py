@@ -126,6 +126,7 @@ class RunOptions:
     seed: int = 0
     ordered: bool = False
     distribute: bool = False
+    validation: str | None = None
 
     def __post_init__(self) -> None:
         parse_consistency(self.consistency)
@@ -174,6 +175,8 @@ def train(context: Running, df: DataFrame, step: Any, options: RunOptions) -> Hi
         ordered=options.ordered,
         distribute=options.distribute,
     )
+    if options.validation is not None:
+        _check_validation(df, step, options.validation)
     spec = options.session(plan.workers)
     directory = context.directory("rows")
     task = TrainingTask(
@@ -181,6 +184,7 @@ def train(context: Running, df: DataFrame, step: Any, options: RunOptions) -> Hi
         spec,
         step,
         options.prepare,
+        options.validation,
         context.settings.prepared_max_bytes,
         str(directory),
     )
@@ -188,6 +192,18 @@ def train(context: Running, df: DataFrame, step: Any, options: RunOptions) -> Hi
     token = _open(context, spec)
     history = History(context.spark, spec.id, plan.workers, directory)
     return _Run(context, spec, token, options.on_epoch, history).supervise(frame)
+
+
+def _check_validation(df: DataFrame, step: Any, column: str) -> None:
+    if column not in df.columns:
+        reason = f"the DataFrame has {', '.join(df.columns)}"
+        raise InvalidArgument(name="validation", value=column, reason=reason)
+    kind = df.schema[column].dataType.simpleString()
+    if kind != "boolean":
+        raise WrongType(what=f"column {column!r}", got=kind, expected="a boolean")
+    if not callable(getattr(step, "validate", None)):
+        expected = "an object with validate(worker, batch), for the rows for validation"
+        raise WrongType(what="step", got=type(step).__name__, expected=expected)
 
 
 def _shipped(frame: DataFrame, task: TrainingTask) -> DataFrame:

@@ -51,6 +51,8 @@ class TrainingTask:
         How to reach the coordinator, and which run this is.
     step, prepare
         The user's.
+    validation
+        The column that says which rows are for validation, or None.
     prepared_max_bytes
         Memory of prepared batches; beyond, they are mapped from a file.
     rows_directory
@@ -61,6 +63,7 @@ class TrainingTask:
     session: SessionSpec
     step: Any
     prepare: Prepare | None
+    validation: str | None
     prepared_max_bytes: int
     rows_directory: str
 
@@ -79,15 +82,18 @@ class TrainingTask:
 
     def _train(self, batches: Iterator[pa.RecordBatch], rank: int, task: int, first: bool) -> int:
         host = socket.gethostname()
-        stream = RowStream(from_spark(batches), self.session.batch_rows)
+        stream = RowStream(from_spark(batches), self.session.batch_rows, self.validation)
         joined = join_run(self.info, self.session, rank, host=host, task=task, first=first)
         with joined as run, told(rank, host):
             if run.finished:
                 return Left.read(run.result).rows
             run.wait_for_gang()
             prepared = PreparedBatches(self.prepared_max_bytes)
-            for batch in stream:
-                prepared.append(batch if self.prepare is None else self.prepare(run.worker, batch))
+            held_out = PreparedBatches(self.prepared_max_bytes)
+            for batch, run.worker.validating in stream:
+                kept = held_out if run.worker.validating else prepared
+                kept.append(batch if self.prepare is None else self.prepare(run.worker, batch))
+            run.worker.validating = False
             # Arrow keeps the memory of the batches that are gone, for others that do not come.
             pa.default_memory_pool().release_unused()
             run.train(
@@ -95,6 +101,7 @@ class TrainingTask:
                 self.step,
                 rows=stream.rows,
                 fingerprint=stream.fingerprint,
+                validation=held_out,
                 encode_result=RowsWriter(self.rows_directory, rank, stream.rows),
             )
         return stream.rows

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sparkps.errors import InvalidArgument
+from sparkps.kernels.partitions import PartitionArray
 from sparkps.spec import plain, suggest
 from sparkps.store.partition import Part
 
@@ -69,6 +70,24 @@ class Applier(Builtin):
 
     def __call__(self, part: Part) -> None:
         """Change the partition in place, number by number."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class TableReducer(Reducer):
+    """Base of the reducers whose kernel takes many partitions in one call."""
+
+    def partials(self, table: PartitionArray, partitions: Sequence[int]) -> list[list[Array]]:
+        """Return the partial of each partition."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class TableApplier(Applier):
+    """Base of the appliers whose kernel takes many partitions in one call."""
+
+    def change(self, table: PartitionArray, partitions: Sequence[int]) -> None:
+        """Change the partitions in place."""
         raise NotImplementedError
 
 

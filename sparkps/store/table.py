@@ -37,6 +37,7 @@ from sparkps.kernels import partitions as memory
 from sparkps.kernels import rows as kernels
 from sparkps.optim import FieldSpec, Optimizer, from_spec
 from sparkps.spec import TableInfo
+from sparkps.store.builtin import TableApplier, TableReducer
 from sparkps.store.partition import Part
 
 Array = NDArray[Any]
@@ -285,6 +286,17 @@ class Table(ABC):
             optimizer.replaced(fields)
             for name, numbers in fields.items():
                 part[name][rows] = numbers
+
+    def reduce_together(
+        self, partitions: Sequence[int], reducer: TableReducer
+    ) -> list[list[Array]]:
+        """Return the partial of each partition, all by one call."""
+        return reducer.partials(self.array, partitions)
+
+    def apply_together(self, partitions: Sequence[int], applier: TableApplier) -> None:
+        """Change partitions in place, all by one call, and count it for each."""
+        self.applied[np.asarray(partitions, np.int64)] += 1
+        applier.change(self.array, partitions)
 
     def arrays(self, partition: int) -> dict[str, Array]:
         """Return views of ``key`` and every field, for a forked child or a quick look."""

@@ -11,7 +11,7 @@ from sparkps.algos.lbfgs import QuasiNewton
 from sparkps.optim.lbfgs import LBFGS, MEMORY
 from sparkps.spec import TableInfo, TableSpec
 from sparkps.store import functions, make_table
-from sparkps.store.builtin import combine_tree
+from sparkps.store.builtin import TableApplier, combine_tree
 from sparkps.store.quasi_newton import Moments, Move, Products
 
 PARTITIONS = 3
@@ -41,13 +41,16 @@ class Problem:
         self.table.push(counts, rows, gradient)
 
     def apply(self, function: Any) -> None:
-        made = functions.builtin(function.name, function.numbers())  # as it travels
-        for p in range(PARTITIONS):
-            made(self.table.partition(p))
+        made: Any = functions.builtin(function.name, function.numbers())  # as it travels
+        if isinstance(made, TableApplier):
+            self.table.apply_together(range(PARTITIONS), made)
+        else:
+            for p in range(PARTITIONS):
+                self.table.apply(p, made)
 
     def reduce(self, function: Any) -> Any:
-        made = functions.builtin(function.name, function.numbers())
-        parts = [made.partial(self.table.partition(p)) for p in range(PARTITIONS)]
+        made: Any = functions.builtin(function.name, function.numbers())
+        parts = self.table.reduce_together(range(PARTITIONS), made)
         return made.finish(combine_tree(parts, made.combine))
 
     def loss(self, weights: np.ndarray, intercept: float) -> tuple[float, np.ndarray, float]:
@@ -73,7 +76,8 @@ class Problem:
             self.apply(Moments(0.0, 0.0, ones=False))
             self.push((self.x**2).sum(axis=0))
             self.apply(Moments(rows, rows, ones=False))
-        search = QuasiNewton([0.0], l1, l2, tol, max_iter)
+        follows = 0 if l1 else 1
+        search = QuasiNewton([0.0] * (1 + follows), l1, l2, tol, max_iter, passengers=follows)
         penalties: dict[str, Any] = {"scale": 1.0, "l1": l1, "l2": l2, "unscaled": unscaled}
         self.intercept, done = 0.0, False
         while not done:
@@ -82,7 +86,8 @@ class Problem:
             self.push(gradient)
             self.evaluations += 1
             products = self.reduce(Products(**penalties, slots=search.slots))
-            step = search.evaluated(loss, np.array([slope]), *products)
+            gradient = np.array([slope, products[1][-1]][: 1 + follows])
+            step = search.evaluated(loss, gradient, *products)
             self.apply(
                 Move(
                     **penalties,
@@ -94,7 +99,10 @@ class Problem:
                 )
             )
             done = step.done
-            self.intercept = float(step.extras[0]) - self.reduce(functions.dot("value", "mu"))
+            shift = float(self.column("value") @ self.column("mu"))
+            if follows:
+                assert step.extras[1] == pytest.approx(shift, rel=1e-9, abs=1e-12)
+            self.intercept = float(step.extras[0]) - shift
         return search
 
 
@@ -157,7 +165,7 @@ def test_the_direction_is_that_of_the_two_loop_recursion() -> None:
     assert search.reason == "maxIter was reached"
     assert len(set(search.slots)) == MEMORY
     pairs = [
-        [np.append(problem.column(f"{kind}{n}"), search._pairs[n][i]) for n in search.slots]
+        [np.append(problem.column(f"{kind}{n}"), search._pairs[n][i][:1]) for n in search.slots]
         for i, kind in enumerate("sy")
     ]
     for a, kind in enumerate("sy"):

@@ -47,16 +47,6 @@ def test_strides_do_not_change_a_bit(dtype):
     assert reduce.sum(matrix[::-1, 1]) == in_order(matrix[::-1, 1])
 
 
-@pytest.mark.parametrize("rows", [0, 1, 1024, 2500])
-def test_products_have_the_bits_of_dot(rows):
-    vectors = list(numbers(rows * 5, "float64").reshape(5, rows))
-    products = reduce.products(vectors[:2], vectors)
-    assert products.shape == (2, 5)
-    for i, row in enumerate(products):
-        assert row.tolist() == [reduce.dot(vectors[i], vector) for vector in vectors]
-    assert reduce.products([], vectors).shape == (0, 5)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [1, 3, 8])
 def test_gram_has_the_bits_of_dot(dtype, width):
@@ -116,8 +106,6 @@ def test_a_nan_anywhere_is_seen(dtype, place):
         lambda: reduce.sum(np.zeros((2, 2))),
         lambda: reduce.gram(np.zeros(4)),
         lambda: reduce.dot(np.zeros(2), np.zeros(3)),
-        lambda: reduce.products([np.zeros(2)], [np.zeros(3)]),
-        lambda: reduce.products([np.zeros(2), np.zeros(3)], [np.zeros(2)]),
     ],
 )
 def test_wrong_sizes_are_refused(call):
@@ -133,7 +121,6 @@ def test_wrong_sizes_are_refused(call):
         lambda: reduce.asum(np.zeros(2, complex)),
         lambda: reduce.dot(np.zeros(2, np.float32), np.zeros(2)),
         lambda: reduce.sum_exact(np.zeros(2)),
-        lambda: reduce.products([np.zeros(2, np.float32)], [np.zeros(2)]),
         lambda: reduce.nnz(np.zeros(2, bool)),
     ],
 )
@@ -143,7 +130,7 @@ def test_wrong_types_are_refused(call):
 
 
 def test_all_are_compiled():
-    names = ["sum", "asum", "dot", "products", "gram", "sum_exact", "extremes", "nnz"]
+    names = ["sum", "asum", "dot", "gram", "sum_exact", "extremes", "nnz"]
     assert all(
         type(getattr(reduce, name)).__name__ == "cython_function_or_method" for name in names
     )

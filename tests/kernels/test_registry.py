@@ -17,7 +17,19 @@ import numpy as np
 import pytest
 
 import sparkps.kernels
-from sparkps.kernels import arrays, csr, index, initial, keys, ledger, reduce, rows, sums, updates
+from sparkps.kernels import (
+    arrays,
+    csr,
+    index,
+    initial,
+    keys,
+    ledger,
+    quasi_newton,
+    reduce,
+    rows,
+    sums,
+    updates,
+)
 from sparkps.kernels.partitions import PartitionArray
 
 # Compiled modules that hold nothing for Python to call: doors and memory.
@@ -329,17 +341,45 @@ kernel("reduce", "sum_exact", ("int64",))(
 )
 
 
-@kernel("reduce", "products", ("float64",))
-def _(dtype: str, width: int) -> tuple[Any, Any]:
-    x = [block(dtype, 1), block(dtype, 1, start=5)]
-    y = [*x, block(dtype, 1, start=-2)]
-    return reduce.products(x, y), np.array(x) @ np.array(y).T
-
-
 @kernel("reduce", "gram", VALUES, WIDTHS)
 def _(dtype: str, width: int) -> tuple[Any, Any]:
     x = block(dtype, width).reshape(3, width)
     return reduce.gram(x), x.T @ x
+
+
+# ---- quasi-Newton
+
+
+def lbfgs_table() -> PartitionArray:
+    """value, g, x, gx, d, t, inv, mu and ten pairs: 1, 2, 3, ..., each in three rows."""
+    pa = PartitionArray(1, 1, "float64", [("float64", False, 0.0)] * 28, dim=3)
+    pa.open(0)
+    for number in range(28):
+        pa.field(0, number)[...] = number + 1
+    return pa
+
+
+@kernel("quasi_newton", "products", ("float64",))
+def _(dtype: str, width: int) -> tuple[Any, Any]:
+    dots, others = quasi_newton.products(lbfgs_table(), [0], [0], 1.0, 0.0, 0.0, 0.0, False)
+    g = 7 * 2
+    three, kept = (6 - 3, g - 4, g), (9, 10)
+    want = [[[3 * a * b for b in (*three, *kept)] for a in three]]
+    others_want = [[3 * 4 * 5, 3 * g * 5, 3 * 36, 3 * 6, 3 * g * g, 3 * 8 * 7 * g]]
+    return (dots, others), (want, others_want)
+
+
+@kernel("quasi_newton", "move", ("float64",))
+def _(dtype: str, width: int) -> tuple[Any, Any]:
+    pa = lbfgs_table()
+    quasi_newton.move(
+        pa, [0], [1], 1.0, 0.0, 0.0, 0.0, False, True, 1, [1.0, 2.0, -1.0], 0.5
+    )
+    g = 7 * 2
+    s, y, d = 6 - 3, g - 4, (6 - 3) + 2 * (g - 4) - g
+    t = 6 + 0.5 * d
+    want = {0: t * 7, 1: 0, 2: 6, 3: g, 4: d, 5: t, 10: s, 11: y, 12: 13}
+    return tuple(pa.field(0, n) for n in want), tuple([number] * 3 for number in want.values())
 
 
 # ---- the rules

@@ -1,10 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparkps.spark.rows import HASH, RowStream, resliced
+from sparkps.errors import InvalidInput, WrongType
+from sparkps.spark.rows import HASH, Cutter, RowStream
+
+
+def resliced(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    cutter = Cutter(rows)
+    for batch in batches:
+        yield from cutter.put(batch)
+    yield from cutter.rest()
 
 
 def numbered(*sizes: int) -> list[pa.RecordBatch]:
@@ -39,7 +49,7 @@ def test_only_a_batch_across_a_boundary_is_copied() -> None:
 
 
 def test_an_arrow_batch_is_let_go_once_its_rows_are_out() -> None:
-    def batches() -> object:
+    def batches() -> Iterator[pa.RecordBatch]:
         for i in range(20):
             yield pa.record_batch({"x": np.full(100_000, i)})
 
@@ -55,7 +65,7 @@ def hashed(hashes: list[int]) -> pa.RecordBatch:
 
 def test_the_hash_column_is_cut_off_and_folded_into_the_fingerprint() -> None:
     stream = RowStream([hashed([5, -7]), hashed([9])], 2)
-    assert [batch.schema.names for batch in stream] == [["x"], ["x"]]
+    assert [rows.batch.schema.names for rows in stream] == [["x"], ["x"]]
     assert stream.rows == 3
     assert stream.fingerprint == _fingerprint([[5, -7, 9]])
 
@@ -70,3 +80,24 @@ def test_the_fingerprint_depends_on_rows_and_order_and_not_on_batches() -> None:
     assert _fingerprint([[1, 2], [3]]) == _fingerprint([[1], [], [2, 3]])
     assert _fingerprint([[1, 2, 3]]) != _fingerprint([[1, 3, 2]])
     assert _fingerprint([[1, 2, 3]]) != _fingerprint([[1, 2]])
+
+
+def marked(*held_out: bool | None) -> pa.RecordBatch:
+    values = list(range(len(held_out)))
+    hashes = pa.array(values, pa.int64())
+    return pa.record_batch({"x": values, "held": pa.array(held_out, pa.bool_()), HASH: hashes})
+
+
+def test_rows_for_validation_come_in_batches_of_their_own() -> None:
+    stream = RowStream([marked(True, False, False), marked(False, True, True)], 2, "held")
+    got = [(rows.validating, rows.batch.column("x").to_pylist()) for rows in stream]
+    assert got == [(False, [1, 2]), (True, [0, 1]), (False, [0]), (True, [2])]
+    assert stream.rows == 3
+    assert stream.fingerprint == _fingerprint([[0, 1, 2, 0, 1, 2]])
+
+
+def test_an_indicator_is_a_boolean_without_nulls() -> None:
+    with pytest.raises(InvalidInput, match="'held': 1 of 2 rows of a batch are null"):
+        list(RowStream([marked(True, None)], 2, "held"))
+    with pytest.raises(WrongType, match="'x'.*int64.*boolean"):
+        list(RowStream([marked(True)], 2, "x"))
