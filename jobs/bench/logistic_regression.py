@@ -53,7 +53,7 @@ SKEWS = {"hot": Skew(30_000, 0.03, 2_000), "flat": Skew(1 << 20, 0.43, 10_000)}
 def rows_of(
     skew: Skew, features: int, rows: int, per_row: int, seed: int
 ) -> tuple[csr_matrix, np.ndarray]:
-    """The rows, whose values are all 1, and their labels by a logistic model with random weights."""
+    """Rows whose values are all 1, and labels by a logistic model with random weights."""
     rng = np.random.default_rng(seed)
     count = rows * per_row
     even = rng.integers(0, skew.ids, count)

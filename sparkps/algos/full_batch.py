@@ -24,6 +24,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sparkps.algos import early_stopping
+from sparkps.algos.early_stopping import EarlyStopping
 from sparkps.algos.lbfgs import QuasiNewton, Step
 from sparkps.client.keyset import Keyset
 from sparkps.client.table import Table
@@ -32,7 +34,7 @@ from sparkps.client.worker import Worker
 from sparkps.errors import InvalidArgument
 from sparkps.kernels.csr import dot, dot_t, logistic, moments_t
 from sparkps.store import functions
-from sparkps.store.quasi_newton import Moments, Move, Products
+from sparkps.store.quasi_newton import Begin, Moments, Move, Products
 
 Array = npt.NDArray[Any]
 
@@ -73,20 +75,17 @@ class LogisticGradient:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._vocabulary: Vocabulary | None = None
-        self._keyset: Keyset | None = None
+        self._training: _Named | None = None
+        #: The keys of rows for validation: pulled, never pushed, so that none gets a row by it.
+        self._validation: _Named | None = None
         self._epoch = -1
-        self._weights: Array = np.empty(0)
         self._sums: Array = np.empty(0)
         #: What the moments have lost to rounding.
         self._low: Array = np.empty(0)
 
-    @property
-    def vocabulary(self) -> Vocabulary:
+    def vocabulary(self, *, validating: bool = False) -> Vocabulary:
         """The keys of all batches of this rank; ``prepare`` fills it."""
-        if self._vocabulary is None:
-            self._vocabulary = self._table.vocabulary()
-        return self._vocabulary
+        return self._keys(validating).vocabulary
 
     def start(self, worker: Worker) -> None:
         """Name this rank's keys to the servers, once for all passes.
@@ -94,15 +93,15 @@ class LogisticGradient:
         A task that lost its rank and holds it again begins its pass anew.
         """
         self._epoch = -1
-        if len(self.vocabulary):
-            self._keyset = self.vocabulary.keyset(np.arange(len(self.vocabulary), dtype=np.int32))
+        for keys in (self._keys(False), self._keys(True)):
+            keys.name()
 
     def __call__(self, worker: Worker, batch: FullBatch) -> dict[str, float]:
         phase = worker.params.get("phase", FEATURES)
         if worker.epoch != self._epoch:
             self._begin(worker.epoch, phase)
         if phase == LOSS:
-            return self._loss(batch, worker.params["intercept"])
+            return self._loss(worker, batch)
         weights = np.ones(len(batch.labels)) if batch.weights is None else batch.weights
         moments_t(
             batch.indptr,
@@ -115,24 +114,65 @@ class LogisticGradient:
         )
         return {"rows": len(batch.labels), **(batch.numbers if phase == FEATURES else {})}
 
+    def validate(self, worker: Worker, batch: FullBatch) -> dict[str, float]:
+        """The loss of rows for validation at the point, and their weight."""
+        phase = worker.params.get("phase", FEATURES)
+        if phase != LOSS:
+            return dict(batch.numbers) if phase == FEATURES else {}
+        loss, _ = self._predicted(worker, batch)
+        weight = len(batch.labels) if batch.weights is None else batch.weights.sum()
+        return {early_stopping.LOSS: loss, early_stopping.WEIGHT: float(weight)}
+
     def end_epoch(self, worker: Worker) -> None:
         """Push what the pass has added up."""
-        if self._keyset is not None and worker.epoch == self._epoch:
-            self._keyset.push(self._sums + self._low)
+        keyset = self._keys(False).keyset
+        if keyset is not None and worker.epoch == self._epoch:
+            keyset.push(self._sums + self._low)
+
+    def _keys(self, validating: bool) -> _Named:
+        if self._training is None or self._validation is None:
+            self._training, self._validation = _Named(self._table), _Named(self._table)
+        return self._validation if validating else self._training
 
     def _begin(self, epoch: int, phase: str) -> None:
         self._epoch = epoch
-        self._sums = np.zeros(len(self.vocabulary))
-        self._low = np.zeros(len(self.vocabulary) if phase != LOSS else 1)  # a gradient needs none
-        if phase == LOSS and self._keyset is not None:
-            self._weights = self._keyset.pull()
+        keys = len(self.vocabulary())
+        self._sums = np.zeros(keys)
+        self._low = np.zeros(keys if phase != LOSS else 1)  # a gradient needs none
 
-    def _loss(self, batch: FullBatch, intercept: float) -> dict[str, float]:
-        margins = dot(batch.indptr, batch.columns, batch.values, self._weights)
-        margins += intercept
-        loss, residuals = logistic(margins, batch.labels, batch.weights)
+    def _loss(self, worker: Worker, batch: FullBatch) -> dict[str, float]:
+        loss, residuals = self._predicted(worker, batch)
         dot_t(batch.indptr, batch.columns, batch.values, residuals, self._sums)
         return {"loss": loss, "rows": len(batch.labels), "slope": float(np.sum(residuals))}
+
+    def _predicted(self, worker: Worker, batch: FullBatch) -> tuple[float, Array]:
+        """The loss of the rows at the point, and its derivatives by their margins."""
+        weights = self._keys(worker.validating).weights(worker.epoch)
+        margins = dot(batch.indptr, batch.columns, batch.values, weights)
+        margins += worker.params["intercept"]
+        return logistic(margins, batch.labels, batch.weights)
+
+
+class _Named:
+    """Keys of a rank, named to the servers once, and their weights of a pass."""
+
+    def __init__(self, table: Table) -> None:
+        self.vocabulary = table.vocabulary()
+        self.keyset: Keyset | None = None
+        self._weights: Array = np.empty(0)
+        self._epoch = -1
+
+    def name(self) -> None:
+        """Name the keys that are in the vocabulary now."""
+        self._epoch = -1
+        if len(self.vocabulary):
+            self.keyset = self.vocabulary.keyset(np.arange(len(self.vocabulary), dtype=np.int32))
+
+    def weights(self, epoch: int) -> Array:
+        """The weights of the keys, pulled once in a pass."""
+        if epoch != self._epoch and self.keyset is not None:
+            self._epoch, self._weights = epoch, self.keyset.pull()
+        return self._weights
 
 
 def counts(labels: Array, weights: Array | None, *, ones: bool) -> dict[str, float]:
@@ -164,6 +204,11 @@ class LogisticSearch:
         Of :class:`sparkps.algos.lbfgs.QuasiNewton`.
     check
         Is shown the sums of the first pass; raises what is wrong with the rows.
+    stopping
+        Watches the rows for validation; None where there are none.
+    begin
+        The intercept of the model that the search begins at, whose weights are the table's values;
+        None to begin at weights of 0 and the intercept that fits them best.
 
     Attributes
     ----------
@@ -189,9 +234,12 @@ class LogisticSearch:
         tol: float,
         max_iter: int,
         check: Callable[[Mapping[str, float]], None],
+        stopping: EarlyStopping | None = None,
+        begin: float | None = None,
     ) -> None:
         self.table = table
         self.check = check
+        self.stopping, self.begin = stopping, begin
         self.l1, self.l2, self.standardize = l1, l2, standardize
         self.tol, self.max_iter = tol, max_iter
         self.fit_intercept = intercept
@@ -230,13 +278,32 @@ class LogisticSearch:
             if share in (0.0, 1.0):
                 self.one_label = share
                 return "stop"
+        moved = 0.0 if self.begin is None else self._begin_at(self.begin)
         # Behind the intercept, how far the features' means move it; see _evaluated.
-        start = [self.intercept] if self.fit_intercept else []
-        shift = [0.0] if self.fit_intercept and not self.l1 else []
+        start = [self.intercept + moved] if self.fit_intercept else []
+        shift = [moved] if self.fit_intercept and not self.l1 else []
         self.search = QuasiNewton(
-            start + shift, self.l1, self.l2, self.tol, self.max_iter, passengers=len(shift)
+            start + shift,
+            self.l1,
+            self.l2,
+            self.tol,
+            self.max_iter,
+            passengers=len(shift),
+            stopping=self.stopping,
         )
         return self._next()
+
+    def _begin_at(self, intercept: float) -> float:
+        """Begin at the values on the servers; return how far the features' means move the intercept
+        then.
+
+        A feature that does not vary, or does not occur, has no scale, and keeps no weight.
+        """
+        self.table.apply(Begin())
+        if not self.fit_intercept:
+            return 0.0
+        self.intercept = intercept
+        return float(self.table.reduce(functions.dot, "value", "mu"))
 
     def _evaluated(self, search: QuasiNewton, metrics: dict[str, float]) -> str | dict[str, Any]:
         scale = 1 / self.first["weight"]
@@ -252,7 +319,11 @@ class LogisticSearch:
         gradient = [slope] if self.fit_intercept else []
         shift = [others[-1]] if self.fit_intercept and not self.l1 else []
         step: Step = search.evaluated(
-            metrics["loss"] * scale, np.array(gradient + shift), dots, others
+            metrics["loss"] * scale,
+            np.array(gradient + shift),
+            dots,
+            others,
+            None if self.stopping is None else self.stopping.mean(metrics),
         )
         self.table.apply(
             Move(

@@ -15,6 +15,8 @@ Rules:
 * It has converged as Breeze, under pyspark.ml, says: the objective has moved by ``tol`` of its
   first value at most within 20 iterations, or the norm of the (pseudo-)gradient is at most ``tol``
   of the objective.
+* With rows for validation it ends, at the point before, as soon as the objective of those gets no
+  better (:mod:`.early_stopping`).
 * A search that finds no better point is begun anew once without memory; then x is the result.
 
 Pure: no table, no clock, no Spark.
@@ -30,6 +32,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sparkps.algos.early_stopping import EarlyStopping
 from sparkps.algos.line_search import TRIES, Backtracking, LineSearch, StrongWolfe
 from sparkps.optim.lbfgs import MEMORY
 
@@ -77,6 +80,8 @@ class QuasiNewton:
         See the module.
     max_iter
         Iterations at most.
+    stopping
+        Watches the rows for validation; None where there are none.
 
     Attributes
     ----------
@@ -97,6 +102,7 @@ class QuasiNewton:
         max_iter: int,
         *,
         passengers: int = 0,
+        stopping: EarlyStopping | None = None,
     ) -> None:
         self.l1, self.l2, self.tol, self.max_iter = l1, l2, tol, max_iter
         self.history: list[float] = []
@@ -104,6 +110,7 @@ class QuasiNewton:
         self.diverged = False
         #: Slots in use, oldest first.
         self.slots: tuple[int, ...] = ()
+        self._stopping = stopping
         self._t = np.array(start, np.float64)
         self._extras = len(self._t) - passengers
         self._x, self._gx, self._d = self._t.copy(), np.zeros_like(self._t), np.zeros_like(self._t)
@@ -122,7 +129,14 @@ class QuasiNewton:
         """How many points were accepted after the start."""
         return max(0, len(self.history) - 1)
 
-    def evaluated(self, loss: float, gradient: Array, dots: Array, others: Sequence[Any]) -> Step:
+    def evaluated(
+        self,
+        loss: float,
+        gradient: Array,
+        dots: Array,
+        others: Sequence[Any],
+        validation: float | None = None,
+    ) -> Step:
         """Take in an evaluation at the point that was tried, and decide what comes next.
 
         Parameters
@@ -134,6 +148,8 @@ class QuasiNewton:
             smooth gradient.
         dots, others
             The result of :class:`sparkps.store.quasi_newton.Products` with ``slots=self.slots``.
+        validation
+            The mean loss of the rows for validation there; None where there are none.
         """
         before, after, squares, magnitudes, smooth = (float(number) for number in others[:5])
         self._smooth = math.sqrt(max(0.0, smooth + self._inner(gradient, gradient)))
@@ -144,12 +160,15 @@ class QuasiNewton:
             if not math.isfinite(value):
                 self.diverged = True
                 return self._over("the objective is not finite at the start", accept=True)
+            self._rests(validation)
             self.history.append(value)
             self._plain = plain
             return self._accept(gradient, dots, remember=False)
         if search is None:
             search = self._begin(before + self._inner(self._gx, self._d))
         if search.accepts(value, after + self._inner(gradient, self._d)):
+            if self._rests(validation):
+                return self._over("the validation loss has come to rest", accept=False)
             self.history.append(value)
             self._plain = plain
             return self._accept(gradient, dots, remember=True)
@@ -157,6 +176,12 @@ class QuasiNewton:
             return self._give_up()
         self._alpha = search.alpha
         return self._try(accept=False, slot=-1, coefficients=())
+
+    def _rests(self, validation: float | None) -> bool:
+        """Whether the rows for validation say that it is enough."""
+        if self._stopping is None or validation is None:
+            return False
+        return self._stopping.rests(validation)
 
     def _inner(self, a: Array, b: Array) -> float:
         """What the extras add to a product."""

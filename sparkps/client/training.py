@@ -16,6 +16,8 @@ Rules (SEMANTICS §4, §5):
   run out ends the rest of the epoch's clocks at once. With a clock per epoch N is 1. With manual
   clocks the step ticks, the end of an epoch ends one more clock and is a barrier, and the next
   begins at the largest clock reached.
+* Where batches have clocks, validation has one more at the end of the epoch to itself: in bsp it
+  sees all that the epoch has pushed. Otherwise it sees what the epoch's steps saw.
 * In bsp, with manual clocks, and where the driver runs ``on_epoch``, the end of an epoch is a
   barrier.
 * A task that finds its token gone becomes a stand-by: it waits, and begins where the rank then is,
@@ -68,7 +70,7 @@ class Work(NamedTuple):
 
     step: Step
     batches: Sequence[Any]
-    validation: Sequence[Any]
+    validation: Sequence[Any] | None
 
 
 def join_run(
@@ -235,7 +237,7 @@ class Run:
         *,
         rows: int,
         fingerprint: int = 0,
-        validation: Sequence[Any] = (),
+        validation: Sequence[Any] | None = None,
         encode_result: Callable[[Any], bytes] | None = None,
     ) -> bytes:
         """Train on this rank's batches, for all epochs that are left.
@@ -252,7 +254,8 @@ class Run:
         fingerprint
             Of the rows in their order; another attempt must have the same.
         validation
-            What ``step.validate`` gets at the end of each epoch, one by one.
+            What ``step.validate`` gets at the end of each epoch, one by one; None where no rank of
+            the run validates.
         encode_result
             Makes bytes of what ``finish`` returns, for the coordinator to keep.
 
@@ -267,7 +270,10 @@ class Run:
             if self.finished or seat is None:
                 return self.result
             try:
-                self._tell_rows(seat, len(batches), rows, fingerprint)
+                clocks = len(batches) + self._validates(work)
+                self._tell(
+                    Ready(self._session.id, self._rank, seat.token, clocks, rows, fingerprint)
+                )
                 return self._train(seat, work, encode_result)
             except TokenLost:
                 self._take(self._mailbox.take_granted(seat.token))
@@ -306,8 +312,9 @@ class Run:
             self._link.request(GetView, self._client.settings.request_timeout)
             self._mailbox.check_token()
 
-    def _tell_rows(self, seat: Seat, batches: int, rows: int, fingerprint: int) -> None:
-        self._tell(Ready(self._session.id, self._rank, seat.token, batches, rows, fingerprint))
+    def _validates(self, work: Work) -> bool:
+        """Whether epochs have a clock for validation."""
+        return work.validation is not None and self._session.clock_every == "batch"
 
     def _epoch(self, epoch: int, begin: Begin, work: Work) -> None:
         step, batches = work.step, work.batches
@@ -324,8 +331,11 @@ class Run:
                 sums = {}
         if first > last:
             worker.at(epoch, 0, self._clock_rows(begin, first))
-        worker.validating = bool(work.validation)
-        for batch in work.validation:
+        if self._validates(work) and worker.clock < end - 1:
+            worker.end_clock(sums, to=end - 1)
+            sums = {}
+        worker.validating = True
+        for batch in work.validation or ():
             add_numbers(sums, _metrics(step.validate(worker, batch), "step.validate"))
         worker.validating = False
         _call(step, "end_epoch", worker)

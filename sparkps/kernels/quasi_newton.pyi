@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt

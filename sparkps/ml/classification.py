@@ -13,6 +13,7 @@ name. Not here: training (``sparkps.ml.fitting``), scoring (``sparkps.ml.scoring
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from pyspark.ml import Estimator, Model
 from pyspark.ml.classification import (
     BinaryLogisticRegressionSummary,
 )
+from pyspark.ml.classification import LogisticRegressionModel as _TheirModel
 from pyspark.ml.classification import (
     _LogisticRegressionParams as _TheirParams,  # the one source of names, defaults and words
 )
@@ -32,11 +34,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
 
-from sparkps.errors import InvalidArgument
-from sparkps.ml.fitting import Fitted, LinearProblem, by_batches, by_full_batches
+from sparkps.errors import InvalidArgument, WrongType
+from sparkps.ml.fitting import Initial, LinearProblem, by_batches, by_full_batches
 from sparkps.ml.io import LinearModelReader, LinearModelWriter, ParamsReader, ParamsWriter
 from sparkps.ml.params import (
     HasServerParams,
+    HasValidation,
     HasValuesCol,
     one_of,
     refuse_unknown,
@@ -58,7 +61,7 @@ _FIXED: Final = {
 _SOLVERS: Final = ("lbfgs", "adagrad", "adam", "sgd", "ftrl")
 
 
-class _LogisticRegressionParams(_TheirParams, HasServerParams, HasValuesCol):
+class _LogisticRegressionParams(_TheirParams, HasServerParams, HasValuesCol, HasValidation):
     """Params shared by :class:`LogisticRegression` and :class:`LogisticRegressionModel`."""
 
     solver: Param[str] = Param(
@@ -186,6 +189,11 @@ class LogisticRegression(
         Tasks that train at once; unset: what the input's partitions and Spark's slots allow.
     consistency : {"bsp", "ssp:<staleness>", "asp"}
         Of the solvers other than ``lbfgs``.
+    validationIndicatorCol : str, optional
+        A boolean column. Rows in which it is true are kept from training, and training ends as soon
+        as their mean loss, without penalties, does not get better by ``validationTol`` times itself
+        (or times 0.01 if that is more); the model is the one before that iteration or pass.
+    validationTol : float
 
     Other parameters mean what they mean in pyspark.ml; those that are not supported are refused.
     Workers keep the values of features as float32.
@@ -228,10 +236,26 @@ class LogisticRegression(
         stepSize: float | None = None,
         consistency: str = "bsp",
         valuesCol: str | None = None,
+        validationIndicatorCol: str | None = None,
+        validationTol: float = 0.01,
         **others: Any,
     ) -> None:
         super().__init__()
+        self._initial: Initial | None = None
         self.setParams(**self._input_kwargs)
+
+    def setInitialModel(self, model: LogisticRegressionModel | Any) -> LogisticRegression:
+        """Begin training at a fitted model, of this class or of pyspark.ml's; None begins at 0.
+
+        The model is no Param: a copy of the estimator begins at it too, a saved one does not.
+
+        Raises
+        ------
+        WrongType
+            It is no binary logistic regression model.
+        """
+        self._initial = None if model is None else _initial(model)
+        return self
 
     def setParams(self, **given: Any) -> LogisticRegression:
         """Set several Params by name; one that is None is left unset."""
@@ -258,13 +282,13 @@ class LogisticRegression(
         model = LogisticRegressionModel(found.weights, found.intercept, found.size)
         model._resetUid(self.uid)
         self._copyValues(model)
-        model._summary = _summary_of(found)
+        model._summary = LogisticRegressionTrainingSummary(found, partial(model.evaluate, dataset))
         return model
 
     def _problem(self, dataset: DataFrame) -> LinearProblem:
         label, features, values = self.getLabelCol(), self.getFeaturesCol(), self.getValuesCol()
-        weight = self._weight()
-        others = [name for name in (features, values, weight) if name]
+        weight, validation = self._weight(), self.getValidationIndicatorCol()
+        others = [name for name in (features, values, weight, validation) if name]
         _check_columns(dataset, [label, *others])
         mix = self.getElasticNetParam()
         return LinearProblem(
@@ -274,6 +298,9 @@ class LogisticRegression(
             features=features,
             values=values,
             weight=weight,
+            validation=validation,
+            validation_tol=self.getValidationTol(),
+            initial=self._initial,
             fit_intercept=self.getFitIntercept(),
             l1=self.getRegParam() * mix,
             l2=self.getRegParam() * (1 - mix),
@@ -421,10 +448,18 @@ class LogisticRegressionModel(
         return LinearModelReader(cls)
 
 
-def _summary_of(found: Fitted) -> LogisticRegressionTrainingSummary:
-    return LogisticRegressionTrainingSummary(
-        found.objective, found.iterations, found.reason, found.seconds, found.epoch_seconds
-    )
+def _initial(model: Any) -> Initial:
+    if isinstance(model, LogisticRegressionModel):
+        return Initial(model.weights, model.intercept, model.numFeatures)
+    if not isinstance(model, _TheirModel) or model.numClasses != 2:
+        raise WrongType(
+            what="the initial model",
+            got=type(model).__name__,
+            expected="a binary LogisticRegressionModel",
+        )
+    weights = model.coefficients.toArray()
+    keys = np.flatnonzero(weights)
+    return Initial(SparseWeights(keys, weights[keys]), model.intercept, model.numFeatures)
 
 
 def _check_columns(dataset: DataFrame, names: list[str]) -> None:

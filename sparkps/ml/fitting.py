@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from sparkps import _log
+from sparkps.algos.early_stopping import EarlyStopping
 from sparkps.algos.full_batch import FullBatch, LogisticGradient, LogisticSearch, counts
 from sparkps.algos.lbfgs import PASSES
 from sparkps.algos.linear import (
@@ -52,6 +53,25 @@ _MINUS, _ZERO = "labels=-1", "labels=0"
 
 
 @dataclass(frozen=True)
+class Initial:
+    """A model that training begins at; its ``size`` is None for ids."""
+
+    weights: SparseWeights
+    intercept: float
+    size: int | None
+
+    def check(self, counted: Mapping[str, float]) -> None:
+        """Raise if the rows have vectors of another length."""
+        size = vector_size(counted)
+        if self.size is not None and size is not None and size != self.size:
+            raise InvalidArgument(
+                name="initialModel",
+                value=self.size,
+                reason=f"the model has {self.size} features, and the rows have {size}",
+            )
+
+
+@dataclass(frozen=True)
 class LinearProblem:
     """What is to be trained; the Params of an estimator, checked.
 
@@ -62,7 +82,10 @@ class LinearProblem:
     frame : DataFrame
         Has the columns below.
     label, features : str
-    values, weight : str or None
+    values, weight, validation : str or None
+    validation_tol : float
+    initial : Initial or None
+        The model to begin at.
     l1, l2 : float
         Weights of the penalties against the mean loss.
     batch_rows : int
@@ -75,6 +98,9 @@ class LinearProblem:
     features: str
     values: str | None
     weight: str | None
+    validation: str | None
+    validation_tol: float
+    initial: Initial | None
     fit_intercept: bool
     l1: float
     l2: float
@@ -82,6 +108,12 @@ class LinearProblem:
     max_iter: int
     batch_rows: int
     workers: int | None
+
+    def stopping(self) -> EarlyStopping | None:
+        """What watches the rows for validation; None where there are none."""
+        if self.validation is None:
+            return None
+        return EarlyStopping(self.validation, self.validation_tol)
 
 
 @dataclass(frozen=True)
@@ -101,6 +133,9 @@ class Fitted:
         Why training ended.
     seconds : float
     epoch_seconds : list of float
+    validation : list of float
+        The mean loss of the rows for validation, at the start and after each iteration, or of each
+        pass.
     """
 
     weights: SparseWeights
@@ -111,6 +146,7 @@ class Fitted:
     reason: str
     seconds: float
     epoch_seconds: list[float]
+    validation: list[float]
 
 
 def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: bool) -> Fitted:
@@ -119,7 +155,10 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
     table = context.table(
         f"{problem.name}/{uuid.uuid4().hex[:8]}", dtype="float64", optimizer=LBFGS()
     )
+    initial, stopping = problem.initial, problem.stopping()
     try:
+        if initial is not None:
+            table.assign(initial.weights.keys, initial.weights.values)
         search = LogisticSearch(
             table,
             l1=problem.l1,
@@ -128,7 +167,9 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
             intercept=problem.fit_intercept,
             tol=problem.tol,
             max_iter=problem.max_iter,
-            check=partial(check_rows, problem.label),
+            check=partial(check_rows, problem),
+            stopping=stopping,
+            begin=None if initial is None else initial.intercept,
         )
         step = LogisticGradient(table)
         history = context.run(
@@ -140,6 +181,7 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
             prepare=_PrepareFull(problem, step),
             on_epoch=search,
             clock_every="epoch",
+            validation=problem.validation,
         )
         weights = fetch_weights(table, context)
     finally:
@@ -167,6 +209,7 @@ def by_full_batches(context: PSContext, problem: LinearProblem, *, standardize: 
         "all labels are equal" if found is None else found.reason,
         time.monotonic() - began,
         [passed["seconds"] for passed in history],
+        [] if stopping is None else stopping.history,
     )
 
 
@@ -197,7 +240,14 @@ def by_batches(
                 f"{name}/intercept", dim=1, partitions=1, dtype="float64", optimizer=plain
             )
             tables.append(intercept)
-        watch = _StopOrGoOn(weights, problem, ftrl=solver == "ftrl")
+        if problem.initial is not None:
+            weights.assign(problem.initial.weights.keys, problem.initial.weights.values)
+            if intercept is not None:
+                intercept.assign(np.zeros(1, np.int64), [problem.initial.intercept])
+        def model() -> tuple[SparseWeights, float]:
+            return fetch_weights(weights, context), _first(intercept)
+
+        watch = _StopOrGoOn(weights, problem, model, ftrl=solver == "ftrl")
         history = context.run(
             problem.frame,
             LogisticStep(intercept),
@@ -207,16 +257,17 @@ def by_batches(
             batch_rows=problem.batch_rows,
             prepare=_Prepare(weights, problem),
             on_epoch=watch,
+            validation=problem.validation,
         )
         return Fitted(
-            fetch_weights(weights, context),
-            _first(intercept),
+            *(watch.best or model()),
             vector_size(history[0]),
             watch.objective,
             len(history),
-            "the objective has come to rest" if watch.rested else "maxIter was reached",
+            watch.reason,
             time.monotonic() - began,
             [passed["seconds"] for passed in history],
+            [] if watch.stopping is None else watch.stopping.history,
         )
     finally:
         for table in tables:
@@ -232,11 +283,14 @@ class _PrepareFull:
         self.step = step
 
     def __call__(self, worker: Worker, batch: pa.RecordBatch) -> FullBatch:
-        rows = csr(batch, self.features, self.values, self.step.vocabulary)
+        vocabulary = self.step.vocabulary(validating=worker.validating)
+        rows = csr(batch, self.features, self.values, vocabulary)
         labels, kinds = labels_of(batch, self.label)
         weights = None if self.weight is None else weights_of(batch, self.weight)
         values = None if rows.values is None or (rows.values == 1).all() else rows.values
-        numbers = kinds | counts(labels, weights, ones=values is None and not _repeats(rows))
+        numbers = dict(kinds)
+        if not worker.validating:
+            numbers |= counts(labels, weights, ones=values is None and not _repeats(rows))
         if rows.size is not None:
             numbers[f"{SIZE}{rows.size}"] = len(labels)
         ordinals: Any = rows.ordinals
@@ -274,21 +328,34 @@ class _Prepare:
 
 
 class _StopOrGoOn:
-    """``on_epoch`` of :func:`by_batches`: stop when the objective no longer gets better; tell FTRL
-    how many steps there will be.
+    """``on_epoch`` of :func:`by_batches`: stop when the objective no longer gets better, or that of
+    the rows for validation; tell FTRL how many steps there will be.
+
+    With rows for validation, ``best`` is the model after the pass that they liked best, which is
+    fetched after every pass that is better than the one before.
     """
 
-    def __init__(self, weights: Table, problem: LinearProblem, *, ftrl: bool) -> None:
+    def __init__(
+        self,
+        weights: Table,
+        problem: LinearProblem,
+        model: Callable[[], tuple[SparseWeights, float]],
+        *,
+        ftrl: bool,
+    ) -> None:
         self.weights = weights
-        self.label = problem.label
+        self.model = model
+        self.best: tuple[SparseWeights, float] | None = None
+        self.problem = problem
+        self.stopping = problem.stopping()
         self.tol = problem.tol
         self.l1, self.l2 = problem.l1, problem.l2
         self.ftrl = ftrl
         self.objective: list[float] = []
-        self.rested = False
+        self.reason = "maxIter was reached"
 
     def __call__(self, epoch: int, metrics: dict[str, float]) -> str | None:
-        check_rows(self.label, metrics)
+        check_rows(self.problem, metrics)
         objective = metrics["loss"] / metrics["rows"]
         if self.l1:
             objective += self.l1 * self.weights.reduce(functions.norm1)
@@ -302,8 +369,13 @@ class _StopOrGoOn:
             )
         before = self.objective[-1] if self.objective else float("inf")
         self.objective.append(objective)
+        if self.stopping is not None:
+            if self.stopping.rests(self.stopping.mean(metrics)):
+                self.reason = "the validation loss has come to rest"
+                return "stop"
+            self.best = self.model()
         if abs(before - objective) <= self.tol * abs(objective):
-            self.rested = True
+            self.reason = "the objective has come to rest"
             return "stop"
         if self.ftrl and (self.l1 or self.l2):
             # What the objective asks of the last step of the next epoch, which is the one whose
@@ -335,13 +407,18 @@ def labels_of(batch: pa.RecordBatch, name: str) -> tuple[npt.NDArray[np.float32]
     return labels, {_MINUS: float(np.count_nonzero(minus)), _ZERO: float(np.count_nonzero(zero))}
 
 
-def check_rows(name: str, counted: Mapping[str, float]) -> None:
-    """Refuse rows of which some have the label -1 and others 0, or vectors of several lengths."""
+def check_rows(problem: LinearProblem, counted: Mapping[str, float]) -> None:
+    """Refuse rows of which some have the label -1 and others 0, or vectors of several lengths, or
+    of another length than the model to begin at; and none at all."""
+    if not counted.get("rows"):
+        raise InvalidInput(where="the training DataFrame", reason="it has no rows to train on")
     vector_size(counted)
+    if problem.initial is not None:
+        problem.initial.check(counted)
     minus, zero = counted.get(_MINUS, 0), counted.get(_ZERO, 0)
     if minus and zero:
         raise InvalidInput(
-            where=f"column {name!r}",
+            where=f"column {problem.label!r}",
             reason=f"{minus:.0f} labels are -1 and {zero:.0f} are 0; use 0 and 1, or -1 and 1",
         )
 

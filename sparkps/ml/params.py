@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pyspark.ml.param import Param, Params, TypeConverters
+from pyspark.ml.param.shared import HasValidationIndicatorCol
 
 from sparkps.errors import InvalidArgument
 from sparkps.spec import parse_consistency, suggest
@@ -99,6 +100,32 @@ class HasServerParams(Params):
     def getConsistency(self) -> str:
         """``bsp``, ``ssp:<staleness>`` or ``asp``."""
         return self.getOrDefault(self.consistency)
+
+
+class HasValidation(HasValidationIndicatorCol):
+    """Rows that training does not see and that say when it is enough; named and meant as in
+    pyspark.ml's gradient-boosted trees."""
+
+    validationTol: Param[float] = Param(
+        Params._dummy(),
+        "validationTol",
+        "what the mean loss of the rows for validation must get better by in an iteration, as a "
+        "share of the larger of itself and 0.01 (>= 0); ignored without validationIndicatorCol",
+        typeConverter=at_least("validationTol", 0, float),
+    )
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._setDefault(validationTol=0.01)
+
+    def getValidationIndicatorCol(self) -> str | None:
+        """The column that says which rows are for validation, or None."""
+        given = self.isDefined(self.validationIndicatorCol)
+        return self.getOrDefault(self.validationIndicatorCol) or None if given else None
+
+    def getValidationTol(self) -> float:
+        """What the loss of the rows for validation must get better by."""
+        return self.getOrDefault(self.validationTol)
 
 
 class HasValuesCol(Params):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from pyspark.ml.classification import BinaryLogisticRegressionSummary
 from pyspark.sql import DataFrame
@@ -11,10 +11,13 @@ from pyspark.sql import functions as F
 
 from sparkps.errors import InvalidArgument
 
+if TYPE_CHECKING:
+    from sparkps.ml.fitting import Fitted
 
-@dataclass(frozen=True)
-class LogisticRegressionTrainingSummary:
-    """How training went.
+
+class LogisticRegressionTrainingSummary(BinaryLogisticRegressionSummary):
+    """How training went; and what pyspark.ml's summary says of the training rows (``areaUnderROC``,
+    ``accuracy``, ``predictions`` and so on), which are scored when it is asked for.
 
     Attributes
     ----------
@@ -28,14 +31,46 @@ class LogisticRegressionTrainingSummary:
     seconds : float
         Of the whole fit.
     epochSeconds : list of float
-        Of each pass over the data; the rows are read and prepared in the first.
+        Of each pass over the data.
+    validationHistory : list of float
+        The mean loss of the rows for validation, at the start and after each iteration, or of each
+        pass; empty where there are none.
     """
 
-    objectiveHistory: list[float]
-    totalIterations: int
-    reason: str
-    seconds: float
-    epochSeconds: list[float]
+    def __init__(
+        self, found: Fitted, evaluate: Callable[[], BinaryLogisticRegressionSummary]
+    ) -> None:
+        self.objectiveHistory = found.objective
+        self.totalIterations = found.iterations
+        self.reason = found.reason
+        self.seconds = found.seconds
+        self.epochSeconds = found.epoch_seconds
+        self.validationHistory = found.validation
+        self._evaluate: Callable[[], BinaryLogisticRegressionSummary] | None = evaluate
+        self._evaluated: BinaryLogisticRegressionSummary | None = None
+
+    @property
+    def _java_obj(self) -> Any:
+        """What the inherited properties ask."""
+        if self._evaluated is None:
+            if self._evaluate is None:
+                reason = "the training rows did not come along with the model; use evaluate()"
+                raise InvalidArgument(name="summary", value=None, reason=reason)
+            self._evaluated = self._evaluate()
+        return self._evaluated._java_obj
+
+    def __del__(self) -> None:
+        """Leave the JVM's object to the evaluation that it belongs to."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process has the numbers alone."""
+        return self.__dict__ | {"_evaluate": None, "_evaluated": None}
+
+    def __repr__(self) -> str:
+        return (
+            f"<LogisticRegressionTrainingSummary: {self.totalIterations} iterations, "
+            f"{self.seconds:.2f} s, {self.reason}>"
+        )
 
 
 def evaluation(model: Any, dataset: DataFrame, weight: str | None) -> Any:

@@ -313,7 +313,9 @@ class PSContext:
             Name of a boolean column. Rows in which it is true are no part of any batch of
             ``step``: they stay on their worker in batches of their own, ``prepare`` sees them
             with ``worker.validating``, and at the end of every epoch ``step.validate(worker,
-            batch)`` returns numbers of them, which are summed like a step's.
+            batch)`` returns numbers of them, which are summed like a step's. With
+            ``clock_every="batch"`` that is a clock of its own, which in bsp sees all updates of the
+            epoch.
 
         Returns
         -------

@@ -370,7 +370,7 @@ class _Run:
         if job.error is not None:
             self._raise_of_job(job.error)
         if not any(row.rows for row in job.rows or ()):
-            raise InvalidInput(where="the training DataFrame", reason="it has no rows")
+            raise InvalidInput(where="the training DataFrame", reason="it has no rows to train on")
 
     def _raise_of_job(self, error: Exception) -> NoReturn:
         """Raise what lies behind a failed action.

@@ -101,7 +101,7 @@ class TrainingTask:
                 self.step,
                 rows=stream.rows,
                 fingerprint=stream.fingerprint,
-                validation=held_out,
+                validation=None if self.validation is None else held_out,
                 encode_result=RowsWriter(self.rows_directory, rank, stream.rows),
             )
         return stream.rows

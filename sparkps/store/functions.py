@@ -80,7 +80,7 @@ BUILT_IN: dict[str, type[Builtin]] = {
     for kind in (
         *(sum, asum, norm2, norminf, min, max, nnz, count, dot, dots, top_k),
         *(fill, scale, axpy, combine, threshold, appliers.Randomize),
-        *(quasi_newton.Moments, quasi_newton.Products, quasi_newton.Move),
+        *(quasi_newton.Moments, quasi_newton.Begin, quasi_newton.Products, quasi_newton.Move),
     )
 }
 

@@ -67,6 +67,20 @@ class Moments(Applier):
         g[...] = 0
 
 
+@dataclass(frozen=True)
+class Begin(Applier):
+    """Begin at ``value``: ``t`` becomes what gives it, or both become 0 where there is no scale,
+    as for a feature that does not occur."""
+
+    name = "lbfgs_begin"
+
+    def __call__(self, part: Part) -> None:
+        value, inv, t = part["value"], part["inv"], part["t"]
+        t[...] = 0
+        np.divide(value, inv, out=t, where=inv != 0)
+        value[...] = t * inv
+
+
 def _inverse_deviation(first: Array, second: Array, weight: float, squares: float) -> Array:
     freedom = weight - squares / weight
     spread = second - first * first / weight

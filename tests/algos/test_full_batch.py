@@ -48,7 +48,7 @@ def test_a_task_that_holds_its_rank_again_pushes_the_same(phase: str) -> None:
     servers: Any = Servers([0.5])
     step = LogisticGradient(servers)
     params = {"phase": phase, "intercept": 0.25}
-    worker: Any = SimpleNamespace(epoch=3, params=params)
+    worker: Any = SimpleNamespace(epoch=3, params=params, validating=False)
     rows = batch(np.array([1.5, -2.0], np.float32), np.array([1, 0], np.float32))
     for _ in range(2):
         step.start(worker)

@@ -10,12 +10,18 @@ from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkps import PSContext
+from sparkps.ml.classification import LogisticRegression, LogisticRegressionModel
 
 
 @pytest.fixture(scope="module")
 def ps(spark: SparkSession) -> Iterator[PSContext]:
     with PSContext(spark, servers=2, progress=False) as context:
         yield context
+
+
+@pytest.fixture(scope="module")
+def model(ps: PSContext, frame: DataFrame) -> LogisticRegressionModel:
+    return LogisticRegression(maxIter=30).fit(frame)
 
 
 @pytest.fixture(scope="module")

@@ -99,5 +99,5 @@ def test_rows_for_validation_come_in_batches_of_their_own() -> None:
 def test_an_indicator_is_a_boolean_without_nulls() -> None:
     with pytest.raises(InvalidInput, match="'held': 1 of 2 rows of a batch are null"):
         list(RowStream([marked(True, None)], 2, "held"))
-    with pytest.raises(WrongType, match="'x'.*int64.*boolean"):
+    with pytest.raises(WrongType, match=r"'x'.*int64.*boolean"):
         list(RowStream([marked(True)], 2, "x"))
