@@ -51,6 +51,9 @@ _logger = _log.get("ml")
 #: Numbers that count the labels -1 and 0.
 _MINUS, _ZERO = "labels=-1", "labels=0"
 
+#: Labels that an error names at most.
+_SOME_LABELS = 5
+
 
 @dataclass(frozen=True)
 class Initial:
@@ -244,6 +247,7 @@ def by_batches(
             weights.assign(problem.initial.weights.keys, problem.initial.weights.values)
             if intercept is not None:
                 intercept.assign(np.zeros(1, np.int64), [problem.initial.intercept])
+
         def model() -> tuple[SparseWeights, float]:
             return fetch_weights(weights, context), _first(intercept)
 
@@ -398,10 +402,12 @@ def labels_of(batch: pa.RecordBatch, name: str) -> tuple[npt.NDArray[np.float32]
     zero = labels == 0
     bad = np.flatnonzero(~(minus | zero | (labels == 1)))
     if len(bad):
+        kinds = np.unique(labels[bad])
+        some = ", ".join(f"{label:g}" for label in kinds[:_SOME_LABELS])
         raise InvalidInput(
-            where=f"column {name!r}",
-            reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, such as "
-            f"{labels[bad[0]]:g}; map them to 0 and 1 first",
+            where=f"column {name!r}, row {bad[0]} of its batch",
+            reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, but {some}"
+            f"{', ...' if len(kinds) > _SOME_LABELS else ''}; map them to 0 and 1 first",
         )
     labels[minus] = 0
     return labels, {_MINUS: float(np.count_nonzero(minus)), _ZERO: float(np.count_nonzero(zero))}

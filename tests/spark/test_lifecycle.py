@@ -1,4 +1,5 @@
-"""Whatever ends the driver or its Spark ends the servers: nothing of them is left."""
+"""Whatever ends the driver or its Spark ends the servers: nothing of them is left. B25, but for a
+killed executor, which has no server in local mode."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ def left_after(seconds: float, word: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.timeout(240)
-def test_they_end_with_spark_with_the_block_and_with_the_interpreter(
+def test_b25_they_end_with_spark_with_the_block_and_with_the_interpreter(
     start: Callable[[str], Driver],
 ) -> None:
     driver = start(ENDS)
@@ -158,7 +159,7 @@ def test_they_end_with_spark_with_the_block_and_with_the_interpreter(
 
 
 @pytest.mark.timeout(240)
-def test_they_outlive_an_interrupted_run_and_end_with_a_killed_driver(
+def test_b25_they_outlive_an_interrupted_run_and_end_with_a_killed_driver(
     start: Callable[[str], Driver],
 ) -> None:
     driver = start(INTERRUPTED)
