@@ -288,12 +288,15 @@ class LogisticRegression(
     def _problem(self, dataset: DataFrame) -> LinearProblem:
         label, features, values = self.getLabelCol(), self.getFeaturesCol(), self.getValuesCol()
         weight, validation = self._weight(), self.getValidationIndicatorCol()
-        others = [name for name in (features, values, weight, validation) if name]
-        _check_columns(dataset, [label, *others])
+        others = [name for name in (features, values, validation) if name]
+        _check_columns(dataset, [label, *others, *([weight] if weight else [])])
         mix = self.getElasticNetParam()
         return LinearProblem(
             name=self.uid,
-            frame=dataset.select(F.col(label).cast("double").alias(label), *others),
+            frame=dataset.select(
+                *(F.col(name).cast("double").alias(name) for name in (label, weight) if name),
+                *others,
+            ),
             label=label,
             features=features,
             values=values,
@@ -389,6 +392,9 @@ class LogisticRegressionModel(
 
     def predictRaw(self, value: Vector) -> DenseVector:
         """The raw prediction of one vector, (-margin, margin)."""
+        if self.numFeatures is not None and len(value) != self.numFeatures:
+            reason = f"the model has {self.numFeatures} features"
+            raise InvalidArgument(name="vector", value=f"of size {len(value)}", reason=reason)
         if isinstance(value, SparseVector):
             keys, numbers = value.indices.astype(np.int64), value.values
         else:

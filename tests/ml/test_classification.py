@@ -275,6 +275,8 @@ def test_one_row_is_scored_as_a_frame_is(model: Any, frame: DataFrame) -> None:
         np.testing.assert_allclose(model.predictProbability(row.features), row.probability)
         assert model.predict(row.features) == row.prediction
         assert model.predict(Vectors.dense(row.features.toArray())) == row.prediction
+    with pytest.raises(InvalidArgument, match=r"vector=.*size 5.*6 features"):
+        model.predict(Vectors.sparse(5, {}))
 
 
 def test_thresholds_decide_as_in_pyspark_ml(frame: DataFrame) -> None:

@@ -136,11 +136,16 @@ def test_b39_any_printable_name_will_do(ps: PSContext, name: str) -> None:
     table.drop()
 
 
+@pytest.mark.parametrize("name", ["a\nb", "tab\t", "\x00", "\ud800"])
+def test_b39_a_name_that_cannot_be_shown_is_refused(ps: PSContext, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="printable"):
+        ps.table(name, dim=3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"name": ""}, "name="),
-        ({"name": "a\nb"}, "printable"),
         ({"width": 0}, "width="),
         ({"width": 1.5}, "width=1.5: must be a whole number"),
         ({"dim": 0}, "dim="),

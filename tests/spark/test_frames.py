@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -175,8 +176,8 @@ def test_b38_a_save_that_fails_leaves_the_old_model_and_nothing_else(
 
 
 def test_b39_any_path_will_do(ps: PSContext, make_table: Make, tmp_path: Path) -> None:
-    path = tmp_path / "my modèle" / "第1"
-    make_table(dim=2).save(f"file://{path}/")
+    path = tmp_path / "my modèle" / "第1 100%"
+    make_table(dim=2).save(f"file://{quote(str(path))}/")
     loaded = ps.load(path, name="第1 été/a.b")
     assert loaded.pull().tolist() == [0.0, 0.0]
     loaded.drop()
