@@ -173,6 +173,7 @@ class Cluster:
         if master == "hosts":
             master = two_hosts(conf, directory)
         self.context = SparkContext(master=master, conf=conf)
+        self.context.pythonExec = sys.executable  # that of the executors, too
         self.spark = SparkSession(self.context)
         self._groups = 0
         path = f"{directory}/a9a"

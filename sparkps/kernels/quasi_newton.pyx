@@ -5,20 +5,20 @@ recursion between the two (`sparkps.algos.lbfgs`), and the combination of partit
 (`sparkps.store.builtin`).
 
 Each is one pass over the memory of the partitions, which is what an iteration costs: a block of rows of
-all fields stays in the first-level cache while everything is computed of it. Within a block, product i
-is added to lane ``i % 4``, the lanes as a balanced tree, the blocks in order: the same bits on every
-machine, whatever other partitions are there.
+all fields stays in the first-level cache while everything is computed of it. Sums of a block are made in
+the order of `lanes`, blocks are added in order: the same bits on every machine, whatever other partitions
+are there.
 
 The fields are those of `sparkps.optim.lbfgs.LBFGS` in their order, all float64 of width 1.
 """
 
 import numpy as np
 
-from libc.math cimport fabs
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy, memset
 
 from sparkps.kernels.buffers cimport FLOAT64
+from sparkps.kernels.lanes cimport MAGNITUDE, block_dot, block_sum
 from sparkps.kernels.partitions cimport Partition, PartitionArray
 
 cdef enum:
@@ -27,7 +27,6 @@ cdef enum:
 cdef enum:
     MEMORY = 10
     BLOCK = 512
-    LANES = 4
     #: Numbers of a partition beside the products.
     OTHERS = 6
 
@@ -49,62 +48,14 @@ cdef struct Block:
     double mean[BLOCK]
 
 
-cdef inline double _tree(const double* lane) noexcept nogil:
-    return (lane[0] + lane[1]) + (lane[2] + lane[3])
-
-
-cdef double _dot(const double* x, const double* y, Py_ssize_t n) noexcept nogil:
-    cdef double lane[LANES]
-    cdef Py_ssize_t i = 0, k
-    for k in range(LANES):
-        lane[k] = 0.0
-    while i + LANES <= n:
-        for k in range(LANES):
-            lane[k] += x[i + k] * y[i + k]
-        i += LANES
-    for k in range(n - i):
-        lane[k] += x[i + k] * y[i + k]
-    return _tree(lane)
-
-
-cdef double _asum(const double* x, Py_ssize_t n) noexcept nogil:
-    cdef double lane[LANES]
-    cdef Py_ssize_t i = 0, k
-    for k in range(LANES):
-        lane[k] = 0.0
-    while i + LANES <= n:
-        for k in range(LANES):
-            lane[k] += fabs(x[i + k])
-        i += LANES
-    for k in range(n - i):
-        lane[k] += fabs(x[i + k])
-    return _tree(lane)
-
-
-cdef void _three(
+cdef inline void _three(
     const double* a, const double* b, const double* c, const double* x, Py_ssize_t n,
     double* out, Py_ssize_t step
 ) noexcept nogil:
-    """Add the products of three vectors with `x`, which is read once, to every `step`-th number."""
-    cdef double lane_a[LANES]
-    cdef double lane_b[LANES]
-    cdef double lane_c[LANES]
-    cdef Py_ssize_t i = 0, k
-    for k in range(LANES):
-        lane_a[k] = lane_b[k] = lane_c[k] = 0.0
-    while i + LANES <= n:
-        for k in range(LANES):
-            lane_a[k] += a[i + k] * x[i + k]
-            lane_b[k] += b[i + k] * x[i + k]
-            lane_c[k] += c[i + k] * x[i + k]
-        i += LANES
-    for k in range(n - i):
-        lane_a[k] += a[i + k] * x[i + k]
-        lane_b[k] += b[i + k] * x[i + k]
-        lane_c[k] += c[i + k] * x[i + k]
-    out[0] += _tree(lane_a)
-    out[step] += _tree(lane_b)
-    out[2 * step] += _tree(lane_c)
+    """Add the products of three vectors with `x` to every `step`-th number."""
+    out[0] += block_dot(a, 1, x, 1, n)
+    out[step] += block_dot(b, 1, x, 1, n)
+    out[2 * step] += block_dot(c, 1, x, 1, n)
 
 
 cdef inline double* _field(const Partition* part, Py_ssize_t field, Py_ssize_t begin) noexcept nogil:
@@ -184,12 +135,12 @@ cdef void _multiply_block(
             block.s, block.y, block.pseudo, _pair(part, slots[i % count], i >= count, begin), n,
             dots + 3 + i, columns,
         )
-    others[0] += _dot(block.before, d, n)
-    others[1] += _dot(block.pseudo, d, n)
-    others[2] += _dot(block.penalised, block.penalised, n)
-    others[3] += _asum(block.penalised, n)
-    others[4] += _dot(block.g, block.g, n)
-    others[5] += _dot(block.mean, block.pseudo, n)
+    others[0] += block_dot(block.before, 1, d, 1, n)
+    others[1] += block_dot(block.pseudo, 1, d, 1, n)
+    others[2] += block_dot(block.penalised, 1, block.penalised, 1, n)
+    others[3] += block_sum(block.penalised, 1, n, MAGNITUDE)
+    others[4] += block_dot(block.g, 1, block.g, 1, n)
+    others[5] += block_dot(block.mean, 1, block.pseudo, 1, n)
 
 
 cdef void _move_block(

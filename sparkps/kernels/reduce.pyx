@@ -4,10 +4,8 @@ Covers: sum, sum of magnitudes, dot product, all dot products of the columns of 
 largest number, number of non-zeros. Does not cover: combining partitions (`sparkps.store.builtin`) and
 sums by key (`rows`, `sums`).
 
-**Order.** Numbers are widened to float64, products are made in float64. Within a block of 1,024 numbers,
-number i is added to lane ``i % 8`` in order; the eight lanes are added as a balanced tree; blocks are
-added in order. That is the same on every machine and for every stride, as fast as the memory, and its
-error grows with n / 1024 instead of n. `numpy.sum` and BLAS promise no order.
+**Order.** Within a block of 1,024 numbers that of `lanes`; blocks are added in order. That is the same on
+every machine and for every stride, as fast as the memory, and its error grows with n / 1024 instead of n.
 
 The sum of integers is exact: two 64-bit words, the high and the low 32 bits of each number summed apart.
 
@@ -18,26 +16,18 @@ read-only ones are welcome, unaligned ones are copied.
 import numpy as np
 
 cimport cython
-from libc.math cimport NAN, fabs
+from libc.math cimport NAN
 from libc.stdint cimport int64_t
 
-ctypedef fused number_t:
-    float
-    double
-    int64_t
+from sparkps.kernels.lanes cimport MAGNITUDE, PLAIN, Term, block_dot, block_sum, number_t
 
 ctypedef fused real_t:
     float
     double
 
 cdef enum:
-    # A block of two float64 columns fits in the first-level cache; 8 lanes fill two AVX registers
-    # and hide the latency of an addition.
+    # A block of two float64 columns fits in the first-level cache.
     BLOCK = 1024
-    LANES = 8
-
-cdef enum Term:
-    PLAIN, MAGNITUDE
 
 
 cdef object _readable(object x, str name, Py_ssize_t ndim):
@@ -54,46 +44,6 @@ cdef object _readable(object x, str name, Py_ssize_t ndim):
     return x
 
 
-cdef inline double _tree(const double* lane) noexcept nogil:
-    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]))
-
-
-cdef inline double _term(number_t x, Term term) noexcept nogil:
-    return fabs(<double>x) if term == MAGNITUDE else <double>x
-
-
-cdef inline double _block_sum(
-    const number_t* x, Py_ssize_t step, Py_ssize_t n, Term term
-) noexcept nogil:
-    cdef double lane[LANES]
-    cdef Py_ssize_t i = 0, k
-    for k in range(LANES):
-        lane[k] = 0.0
-    while i + LANES <= n:
-        for k in range(LANES):
-            lane[k] += _term(x[(i + k) * step], term)
-        i += LANES
-    for k in range(n - i):
-        lane[k] += _term(x[(i + k) * step], term)
-    return _tree(lane)
-
-
-cdef inline double _block_dot(
-    const number_t* x, Py_ssize_t x_step, const number_t* y, Py_ssize_t y_step, Py_ssize_t n
-) noexcept nogil:
-    cdef double lane[LANES]
-    cdef Py_ssize_t i = 0, k
-    for k in range(LANES):
-        lane[k] = 0.0
-    while i + LANES <= n:
-        for k in range(LANES):
-            lane[k] += <double>x[(i + k) * x_step] * <double>y[(i + k) * y_step]
-        i += LANES
-    for k in range(n - i):
-        lane[k] += <double>x[(i + k) * x_step] * <double>y[(i + k) * y_step]
-    return _tree(lane)
-
-
 cdef double _sum(const number_t* x, Py_ssize_t step, Py_ssize_t n, Term term) noexcept nogil:
     cdef double total = 0.0
     cdef Py_ssize_t begin = 0, size
@@ -101,9 +51,9 @@ cdef double _sum(const number_t* x, Py_ssize_t step, Py_ssize_t n, Term term) no
         size = min(n - begin, <Py_ssize_t>BLOCK)
         # With a constant step the compiler makes SIMD code of the lanes; the order is the same.
         if step == 1:
-            total += _block_sum(x + begin, 1, size, term)
+            total += block_sum(x + begin, 1, size, term)
         else:
-            total += _block_sum(x + begin * step, step, size, term)
+            total += block_sum(x + begin * step, step, size, term)
         begin += size
     return total
 
@@ -116,9 +66,9 @@ cdef double _dot(
     while begin < n:
         size = min(n - begin, <Py_ssize_t>BLOCK)
         if x_step == 1 and y_step == 1:
-            total += _block_dot(x + begin, 1, y + begin, 1, size)
+            total += block_dot(x + begin, 1, y + begin, 1, size)
         else:
-            total += _block_dot(x + begin * x_step, x_step, y + begin * y_step, y_step, size)
+            total += block_dot(x + begin * x_step, x_step, y + begin * y_step, y_step, size)
         begin += size
     return total
 
@@ -219,7 +169,7 @@ cdef void _gram_blocks(
         block = x + begin * row
         for i in range(width):
             for j in range(i, width):
-                out[i * width + j] += _block_dot(
+                out[i * width + j] += block_dot(
                     block + i * column, row, block + j * column, row, size
                 )
         begin += size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -47,6 +48,18 @@ def context_settings(spark: SparkSession, servers: int | None, options: dict[str
         )
         raise InvalidSetting(name="launch", value=settings.launch, reason=reason)
     return settings
+
+
+def use_this_python(spark: SparkSession) -> None:
+    """Where Spark runs on this machine alone, let tasks run the driver's Python, unless another was
+    asked for.
+
+    Without ``PYSPARK_PYTHON`` Spark takes the first ``python3`` on the path, which is not that of
+    the virtual environment whose Python runs the driver, and lacks what is installed there.
+    """
+    context = spark.sparkContext
+    if context.master.startswith("local") and context.pythonExec == "python3":
+        context.pythonExec = sys.executable
 
 
 def server_count(spark: SparkSession, settings: Settings) -> int:

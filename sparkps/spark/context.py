@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import os
 import queue
-import sys
 import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -41,7 +39,12 @@ from sparkps.errors import (
 )
 from sparkps.optim.base import Optimizer
 from sparkps.spark import frames
-from sparkps.spark.arguments import context_settings, server_count, table_spec
+from sparkps.spark.arguments import (
+    context_settings,
+    server_count,
+    table_spec,
+    use_this_python,
+)
 from sparkps.spark.frames import DriverTable
 from sparkps.spark.history import History
 from sparkps.spark.run import Event, OnEpoch, RunOptions, train
@@ -104,7 +107,7 @@ class PSContext:
         self.spark = spark
         self.settings = context_settings(spark, servers, options)
         self._spark_context = spark.sparkContext
-        _use_this_python(spark.sparkContext)
+        use_this_python(spark)
         self._stopping = threading.Event()
         self._why_stopped = ""
         self._subscribers: dict[int, queue.SimpleQueue[Event]] = {}
@@ -449,13 +452,3 @@ class PSContext:
         if refuse and cls._current is not None:
             raise ContextExists
         return cls._current
-
-
-def _use_this_python(context: SparkContext) -> None:
-    """On a local master, let tasks run the driver's Python, unless another was asked for.
-
-    Without ``PYSPARK_PYTHON`` Spark takes the first ``python3`` on the path, which is not that of
-    the virtual environment whose Python runs the driver, and lacks what is installed there.
-    """
-    if context.master.startswith("local") and context.pythonExec == "python3":
-        context.pythonExec = sys.executable

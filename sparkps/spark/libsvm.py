@@ -25,6 +25,7 @@ from pyarrow import fs
 from pyspark.sql import functions as F
 
 from sparkps.errors import InvalidArgument, InvalidInput
+from sparkps.spark.arguments import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +67,7 @@ def read_libsvm(
     """
     if base not in (0, 1):
         raise InvalidArgument(name="base", value=base, reason="must be 1 or 0")
+    use_this_python(spark)
     lines = spark.read.text(path).select(F.col("value"), F.input_file_name().alias("file"))
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
