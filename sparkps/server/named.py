@@ -95,7 +95,10 @@ class RowList:
         if not missing.any():
             return None
         keys: Array = np.zeros(len(rows), np.int64)
-        keys[missing] = self._miss_keys[np.searchsorted(self._miss_at, places[missing])]
+        at = places[missing]
+        if self.missing < self.size:  # otherwise each is at its own place
+            at = np.searchsorted(self._miss_at, at)
+        keys[missing] = self._miss_keys[at]
         return keys
 
     def learn(self, places: Array, rows: Array, grown: int) -> None:

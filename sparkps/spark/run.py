@@ -254,10 +254,7 @@ class _Run:
         self._on_epoch = on_epoch
         self._history = history
         self._events = context.subscribe(spec.id)
-        bar = (
-            context.spark.sparkContext.getConf().get("spark.ui.showConsoleProgress", "false")
-            == "true"
-        )
+        bar = context.spark.conf.get("spark.ui.showConsoleProgress", "false") == "true"
         shown = style(sys.stderr, wanted=context.settings.progress, sparks_bar=bar)
         self._progress = ProgressLine(sys.stderr, spec.epochs, shown)
         #: Of the jobs that on_epoch runs.
