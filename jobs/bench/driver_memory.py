@@ -2,8 +2,8 @@
 
 1,000 rows of 20 ids each are trained on with a driver of 512 MB, once with ids below 20 thousand
 and once with ids up to 20 million; a dense vector of those would take 160 MB, and pyspark.ml holds
-some thirty. Each is a driver of its own. Prints one JSON object per dimension: the peak memory of the
-driver's Python and of its JVM, in MB, and how many weights the model has.
+some thirty. Each is a driver of its own. Prints one JSON object per dimension: the peak memory of
+the driver's Python and of its JVM, in MB, and how many weights the model has.
 
     python jobs/bench/driver_memory.py
 """

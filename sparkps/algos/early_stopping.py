@@ -37,7 +37,7 @@ class EarlyStopping:
     Examples
     --------
     >>> stopping = EarlyStopping("held_out", 0.1)
-    >>> [stopping.rests(loss) for loss in (0.7, 0.5, 0.46)]
+    >>> [stopping.take(loss) for loss in (0.7, 0.5, 0.46)]
     [False, False, True]
     """
 
@@ -45,7 +45,7 @@ class EarlyStopping:
         self.column, self.tol = column, tol
         self.history: list[float] = []
 
-    def rests(self, loss: float) -> bool:
+    def take(self, loss: float) -> bool:
         """Take in the next loss, and return whether it is not better enough than the best one."""
         best = min(self.history, default=float("inf"))
         self.history.append(loss)

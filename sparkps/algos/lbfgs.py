@@ -160,14 +160,14 @@ class QuasiNewton:
             if not math.isfinite(value):
                 self.diverged = True
                 return self._over("the objective is not finite at the start", accept=True)
-            self._rests(validation)
+            self._enough(validation)
             self.history.append(value)
             self._plain = plain
             return self._accept(gradient, dots, remember=False)
         if search is None:
             search = self._begin(before + self._inner(self._gx, self._d))
         if search.accepts(value, after + self._inner(gradient, self._d)):
-            if self._rests(validation):
+            if self._enough(validation):
                 return self._over("the validation loss has come to rest", accept=False)
             self.history.append(value)
             self._plain = plain
@@ -177,11 +177,11 @@ class QuasiNewton:
         self._alpha = search.alpha
         return self._try(accept=False, slot=-1, coefficients=())
 
-    def _rests(self, validation: float | None) -> bool:
-        """Whether the rows for validation say that it is enough."""
+    def _enough(self, validation: float | None) -> bool:
+        """Take in what the rows for validation say, and return whether it is enough."""
         if self._stopping is None or validation is None:
             return False
-        return self._stopping.rests(validation)
+        return self._stopping.take(validation)
 
     def _inner(self, a: Array, b: Array) -> float:
         """What the extras add to a product."""

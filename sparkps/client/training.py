@@ -334,8 +334,8 @@ class Run:
         if self._validates(work) and worker.clock < end - 1:
             worker.end_clock(sums, to=end - 1)
             sums = {}
-        worker.validating = True
-        for batch in work.validation or ():
+        for number, batch in enumerate(work.validation or (), len(batches)):
+            worker.at(epoch, number, 1, validating=True)
             add_numbers(sums, _metrics(step.validate(worker, batch), "step.validate"))
         worker.validating = False
         _call(step, "end_epoch", worker)

@@ -70,7 +70,7 @@ class Worker:
         How many clocks this worker has completed.
     clock_rows : int
         Rows of all workers in this clock in bsp (of the whole epoch, with a clock per epoch or
-        manual clocks), of this worker's batch otherwise; at least 1.
+        manual clocks), of this worker's batch otherwise; at least 1. 1 in validation.
     full_clock_rows : int
         ``clock_rows`` of the fullest clock of an epoch, its first. A gradient that is divided by it
         gives every row of an epoch the same weight, those of a short last batch too.
@@ -320,10 +320,10 @@ class Worker:
         self._go_to(begin.clock)
         self._seat.slowest = self._mailbox.slowest
 
-    def at(self, epoch: int, batch: int, rows: int) -> None:
+    def at(self, epoch: int, batch: int, rows: int, *, validating: bool = False) -> None:
         """The next batch begins."""
         self.epoch, self._batch, self._rng = epoch, batch, None
-        self.validating = False
+        self.validating = validating
         self.clock_rows = max(1, rows)
 
     def _go_to(self, clock: int) -> None:

@@ -4,8 +4,8 @@ Covers: what `sparkps.store.quasi_newton` documents of ``Products`` and ``Move``
 recursion between the two (`sparkps.algos.lbfgs`), and the combination of partitions
 (`sparkps.store.builtin`).
 
-Each is one pass over the memory of the partitions, which is what an iteration costs: a block of rows of
-all fields stays in the first-level cache while everything is computed of it. Sums of a block are made in
+Each is one pass over the memory of the partitions, which is what an iteration costs: a block of rows is
+read once, and what is computed of it stays in the first-level cache. Sums of a block are made in
 the order of `lanes`, blocks are added in order: the same bits on every machine, whatever other partitions
 are there.
 
@@ -246,7 +246,7 @@ def products(
         Of the remembered pairs, at most 10.
     scale, slope, l1, l2 : float
     unscaled : bool
-        See `sparkps.store.quasi_newton.Objective`.
+        Of the objective; see `sparkps.store.quasi_newton`.
 
     Returns
     -------

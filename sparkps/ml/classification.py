@@ -194,6 +194,7 @@ class LogisticRegression(
         as their mean loss, without penalties, does not get better by ``validationTol`` times itself
         (or times 0.01 if that is more); the model is the one before that iteration or pass.
     validationTol : float
+        See ``validationIndicatorCol``.
 
     Other parameters mean what they mean in pyspark.ml; those that are not supported are refused.
     Workers keep the values of features as float32.
@@ -244,15 +245,20 @@ class LogisticRegression(
         self._initial: Initial | None = None
         self.setParams(**self._input_kwargs)
 
-    def setInitialModel(self, model: LogisticRegressionModel | Any) -> LogisticRegression:
+    def setInitialModel(
+        self, model: LogisticRegressionModel | _TheirModel | None
+    ) -> LogisticRegression:
         """Begin training at a fitted model, of this class or of pyspark.ml's; None begins at 0.
 
-        The model is no Param: a copy of the estimator begins at it too, a saved one does not.
+        The model is no Param: a copy of the estimator begins at it too, a saved one does not. With
+        ``fitIntercept=False`` its intercept is left out. Features that do not occur in the rows
+        keep their weights, which count in the penalties, but with ``lbfgs``, where a feature
+        without variance has no weight, as in pyspark.ml.
 
         Raises
         ------
         WrongType
-            It is no binary logistic regression model.
+            It is no binary logistic regression model with one vector of coefficients.
         """
         self._initial = None if model is None else _initial(model)
         return self
@@ -282,19 +288,26 @@ class LogisticRegression(
         model = LogisticRegressionModel(found.weights, found.intercept, found.size)
         model._resetUid(self.uid)
         self._copyValues(model)
-        model._summary = LogisticRegressionTrainingSummary(found, partial(model.evaluate, dataset))
+        # Of the model as it is now and of the rows that it was trained on.
+        rows = dataset if problem.validation is None else dataset.where(~F.col(problem.validation))
+        scored = partial(model.copy().evaluate, rows)
+        model._summary = LogisticRegressionTrainingSummary(found, scored)
         return model
 
     def _problem(self, dataset: DataFrame) -> LinearProblem:
         label, features, values = self.getLabelCol(), self.getFeaturesCol(), self.getValuesCol()
         weight, validation = self._weight(), self.getValidationIndicatorCol()
+        numbers = dict.fromkeys(name for name in (label, weight) if name)
         others = [name for name in (features, values, validation) if name]
-        _check_columns(dataset, [label, *others, *([weight] if weight else [])])
+        _check_columns(dataset, [*numbers, *others])
+        if validation in numbers:
+            reason = "this column holds the label or the weight"
+            raise InvalidArgument(name="validationIndicatorCol", value=validation, reason=reason)
         mix = self.getElasticNetParam()
         return LinearProblem(
             name=self.uid,
             frame=dataset.select(
-                *(F.col(name).cast("double").alias(name) for name in (label, weight) if name),
+                *(F.col(name).cast("double").alias(name) for name in numbers),
                 *others,
             ),
             label=label,
@@ -457,11 +470,11 @@ class LogisticRegressionModel(
 def _initial(model: Any) -> Initial:
     if isinstance(model, LogisticRegressionModel):
         return Initial(model.weights, model.intercept, model.numFeatures)
-    if not isinstance(model, _TheirModel) or model.numClasses != 2:
+    if not isinstance(model, _TheirModel) or model.coefficientMatrix.numRows != 1:
         raise WrongType(
             what="the initial model",
             got=type(model).__name__,
-            expected="a binary LogisticRegressionModel",
+            expected="a binary LogisticRegressionModel, of family binomial",
         )
     weights = model.coefficients.toArray()
     keys = np.flatnonzero(weights)

@@ -64,13 +64,19 @@ class Initial:
     size: int | None
 
     def check(self, counted: Mapping[str, float]) -> None:
-        """Raise if the rows have vectors of another length."""
+        """Raise if the rows have vectors of another length, or too short for the model's ids."""
         size = vector_size(counted)
-        if self.size is not None and size is not None and size != self.size:
+        if size is None:
+            return
+        what = f"the model has {self.size} features"
+        if self.size is None:
+            ids = self.weights.keys
+            if not len(ids) or (ids[0] >= 0 and ids[-1] < size):
+                return
+            what = f"the model has weights of the ids {ids[0]} to {ids[-1]}"
+        if size != self.size:
             raise InvalidArgument(
-                name="initialModel",
-                value=self.size,
-                reason=f"the model has {self.size} features, and the rows have {size}",
+                name="initialModel", value=self.size, reason=f"{what}, and the rows have {size}"
             )
 
 
@@ -374,7 +380,7 @@ class _StopOrGoOn:
         before = self.objective[-1] if self.objective else float("inf")
         self.objective.append(objective)
         if self.stopping is not None:
-            if self.stopping.rests(self.stopping.mean(metrics)):
+            if self.stopping.take(self.stopping.mean(metrics)):
                 self.reason = "the validation loss has come to rest"
                 return "stop"
             self.best = self.model()

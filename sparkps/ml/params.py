@@ -120,8 +120,9 @@ class HasValidation(HasValidationIndicatorCol):
 
     def getValidationIndicatorCol(self) -> str | None:
         """The column that says which rows are for validation, or None."""
-        given = self.isDefined(self.validationIndicatorCol)
-        return self.getOrDefault(self.validationIndicatorCol) or None if given else None
+        if not self.isDefined(self.validationIndicatorCol):
+            return None
+        return self.getOrDefault(self.validationIndicatorCol) or None
 
     def getValidationTol(self) -> float:
         """What the loss of the rows for validation must get better by."""

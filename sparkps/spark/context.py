@@ -316,9 +316,11 @@ class PSContext:
             Name of a boolean column. Rows in which it is true are no part of any batch of
             ``step``: they stay on their worker in batches of their own, ``prepare`` sees them
             with ``worker.validating``, and at the end of every epoch ``step.validate(worker,
-            batch)`` returns numbers of them, which are summed like a step's. With
-            ``clock_every="batch"`` that is a clock of its own, which in bsp sees all updates of the
-            epoch.
+            batch)`` returns numbers of them, which are summed like a step's (and with those of the
+            step that have the same name: give them names of their own). With
+            ``clock_every="batch"`` validation has a clock of its own, and in bsp sees all updates
+            of the epoch; with ``"epoch"`` it sees what the epoch's steps saw, which is without
+            them.
 
         Returns
         -------

@@ -5,7 +5,8 @@ Spark sorts the rows of a rank by a hash of their columns and sends the hash alo
 column (``HASH``). Here the hashes are folded into an order-dependent fingerprint, the column is cut
 off, and the stream of Arrow batches, which has Spark's sizes, is cut into batches of ``batch_rows``
 rows. A batch that lies within one Arrow batch is a view of it; one that crosses a boundary is
-copied, and nothing else is. An Arrow batch is let go as soon as its last rows have been handed out.
+copied, and so is an Arrow batch that has rows of both kinds. An Arrow batch is let go as soon as
+its last rows have been handed out.
 """
 
 from __future__ import annotations
@@ -64,17 +65,14 @@ class RowStream:
 
     def __iter__(self) -> Iterator[Rows]:
         for batch in map(self._fingerprinted, self._batches):
-            kept = batch
-            if self._validation is not None:
-                held_out = _indicator(batch, self._validation)
-                for cut in self._validating.put(batch.filter(held_out)):
-                    yield Rows(cut, True)
-                kept = batch.filter(pc.invert(held_out))
+            training, validating = _divided(batch, self._validation)
             del batch
-            yield from self._counted(self._training.put(kept))
+            yield from (Rows(cut, True) for cut in self._validating.put(validating))
+            del validating
+            yield from self._counted(self._training.put(training))
+            del training
         yield from self._counted(self._training.rest())
-        for cut in self._validating.rest():
-            yield Rows(cut, True)
+        yield from (Rows(cut, True) for cut in self._validating.rest())
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Rows]:
         for batch in batches:
@@ -124,6 +122,17 @@ class Cutter:
         """Hand out what is left, if anything is."""
         if self._pieces:
             yield concatenated(_taken(self._pieces))
+
+
+def _divided(batch: pa.RecordBatch, name: str | None) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows for training and those for validation, in their order; a copy if there are both."""
+    nothing = batch.slice(0, 0)
+    if name is None:
+        return batch, nothing
+    held_out = _indicator(batch, name)
+    if held_out.true_count in (0, len(held_out)):
+        return (nothing, batch) if held_out.true_count else (batch, nothing)
+    return batch.filter(pc.invert(held_out)), batch.filter(held_out)
 
 
 def _indicator(batch: pa.RecordBatch, name: str) -> pa.Array:

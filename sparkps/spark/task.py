@@ -89,15 +89,16 @@ class TrainingTask:
                 return Left.read(run.result).rows
             run.wait_for_gang()
             prepared = PreparedBatches(self.prepared_max_bytes)
-            held_out = PreparedBatches(self.prepared_max_bytes)
+            training: list[Any] = []
+            held_out: list[Any] = []
             for batch, run.worker.validating in stream:
-                kept = held_out if run.worker.validating else prepared
-                kept.append(batch if self.prepare is None else self.prepare(run.worker, batch))
+                prepared.append(batch if self.prepare is None else self.prepare(run.worker, batch))
+                (held_out if run.worker.validating else training).append(prepared[-1])
             run.worker.validating = False
             # Arrow keeps the memory of the batches that are gone, for others that do not come.
             pa.default_memory_pool().release_unused()
             run.train(
-                prepared,
+                training,
                 self.step,
                 rows=stream.rows,
                 fingerprint=stream.fingerprint,

@@ -75,7 +75,7 @@ class Applier(Builtin):
 
 @dataclasses.dataclass(frozen=True)
 class TableReducer(Reducer):
-    """Base of the reducers whose kernel takes many partitions in one call."""
+    """Base of the reducers whose kernel takes many partitions in one call, and none alone."""
 
     def partials(self, table: PartitionArray, partitions: Sequence[int]) -> list[list[Array]]:
         """Return the partial of each partition."""
@@ -84,7 +84,7 @@ class TableReducer(Reducer):
 
 @dataclasses.dataclass(frozen=True)
 class TableApplier(Applier):
-    """Base of the appliers whose kernel takes many partitions in one call."""
+    """Base of the appliers whose kernel takes many partitions in one call, and none alone."""
 
     def change(self, table: PartitionArray, partitions: Sequence[int]) -> None:
         """Change the partitions in place."""

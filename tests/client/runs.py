@@ -55,6 +55,7 @@ class Gang:
         step: Any,
         batches: Sequence[Any],
         prepare: Callable[[Any], None] | None = None,
+        validation: Sequence[Any] | None = None,
     ) -> None:
         """What a Spark task does."""
         try:
@@ -65,7 +66,11 @@ class Gang:
                         prepare(run.worker)
                     rows = sum(map(len, batches))
                     self.results[rank] = run.train(
-                        batches, step, rows=rows, encode_result=userfn.dumps
+                        batches,
+                        step,
+                        rows=rows,
+                        validation=validation,
+                        encode_result=userfn.dumps,
                     )
                 else:
                     self.results[rank] = run.result
@@ -110,13 +115,15 @@ def run(
     consistency: str = "bsp",
     *,
     prepare: Callable[[Any], None] | None = None,
+    validation: Sequence[Sequence[Any]] | None = None,
     **options: Any,
 ) -> list[dict[str, Any]]:
     """Train to the end; raise what a worker raised."""
     gang = Gang(cluster, len(batches), consistency, **options)
     try:
         for rank, mine in enumerate(batches):
-            gang.start(gang.task, rank, step, mine, prepare)
+            held_out = None if validation is None else validation[rank]
+            gang.start(gang.task, rank, step, mine, prepare, held_out)
         gang.drive()
         for error in gang.errors.values():
             raise error

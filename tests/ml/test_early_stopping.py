@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from sparkps import PSContext
 from sparkps.errors import InvalidArgument, InvalidInput, WrongType
 from sparkps.ml.classification import LogisticRegression, LogisticRegressionModel
+from sparkps.ml.scoring import SparseWeights
 
 pytestmark = pytest.mark.spark
 
@@ -111,6 +112,27 @@ def test_bad_indicators_are_refused(
         LogisticRegression(solver=solver, validationIndicatorCol="nothing").fit(frame)
 
 
+def test_the_summary_is_of_the_training_rows_and_of_the_model_as_it_was(
+    ps: PSContext, frame: DataFrame
+) -> None:
+    rows = frame.withColumn("held", F.rand(3) < 0.25).cache()
+    fitted = LogisticRegression(validationIndicatorCol="held", validationTol=0.0).fit(rows)
+    kept = rows.where("not held")
+    accuracy = fitted.evaluate(kept).accuracy
+    fitted.setThreshold(0.99).setLabelCol("nothing")
+    assert fitted.summary.predictions.count() == kept.count() < rows.count()
+    assert fitted.summary.accuracy == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize("param", ["labelCol", "weightCol"])
+def test_an_indicator_that_is_another_column_is_refused(
+    ps: PSContext, noisy: DataFrame, param: str
+) -> None:
+    estimator = LogisticRegression(validationIndicatorCol="held_out", **{param: "held_out"})
+    with pytest.raises(InvalidArgument, match=r"validationIndicatorCol='held_out': this column"):
+        estimator.fit(noisy)
+
+
 def test_a_step_that_cannot_validate_is_refused(ps: PSContext, noisy: DataFrame) -> None:
     with pytest.raises(WrongType, match="validate"):
         ps.run(noisy, lambda worker, batch: None, validation="held_out")
@@ -155,6 +177,13 @@ def test_what_is_no_initial_model_is_refused(ps: PSContext, frame: DataFrame, mo
     three = frame.withColumn("label", F.col("label") + (F.rand(1) > 0.5).cast("int"))
     with pytest.raises(WrongType, match="binary"):
         LogisticRegression().setInitialModel(theirs.LogisticRegression().fit(three))
+    rows_of_two = theirs.LogisticRegression(family="multinomial", maxIter=1).fit(frame)
+    with pytest.raises(WrongType, match="family binomial"):
+        LogisticRegression().setInitialModel(rows_of_two)
+    ids = LogisticRegressionModel(SparseWeights(np.array([2, 1000]), np.ones(2)), 0.0, None)
+    for solver in SOLVERS:
+        with pytest.raises(InvalidArgument, match="ids 2 to 1000, and the rows have 6"):
+            LogisticRegression(solver=solver).setInitialModel(ids).fit(frame)
     other = LogisticRegressionModel(model.weights, 0.0, 5)
     with pytest.raises(InvalidArgument, match="5 features, and the rows have 6"):
         LogisticRegression().setInitialModel(other).fit(frame)

@@ -59,6 +59,23 @@ def test_an_arrow_batch_is_let_go_once_its_rows_are_out() -> None:
     assert most <= 3 * 800_000
 
 
+@pytest.mark.parametrize("validation", [None, "held"])
+def test_a_stream_keeps_no_batch_while_the_next_is_read(validation: str | None) -> None:
+    alive = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for i in range(5):
+            alive.append(pa.total_allocated_bytes() - before)
+            held = pa.array(np.arange(100_000) % 4 == 0)
+            hashes = np.full(100_000, i)
+            yield pa.record_batch({"x": np.full(100_000, i), "held": held, HASH: hashes})
+
+    before = pa.total_allocated_bytes()
+    for rows in RowStream(batches(), 25_000, validation):
+        del rows
+    assert max(alive) <= 100_000  # at most an unfinished batch for validation
+
+
 def hashed(hashes: list[int]) -> pa.RecordBatch:
     return pa.record_batch({"x": list(range(len(hashes))), HASH: pa.array(hashes, pa.int64())})
 
