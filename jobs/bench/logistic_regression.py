@@ -3,7 +3,8 @@
 Rows of ids with the value 1 are drawn once, written as libsvm, and read by Spark into one cached
 frame, on which both estimators are fitted in turn for 10 iterations; an objective that is worse
 than pyspark.ml's is an error. Medians of ``--repeat`` fits after one of each that is not counted.
-Then the epochs of solver ``adagrad`` are set against those of ``SGDClassifier`` on the same rows.
+The JVM collects its garbage before each fit, so that none pays for what the other left behind. Then
+the epochs of solver ``adagrad`` are set against those of ``SGDClassifier`` on the same rows.
 
 ``--skew hot`` draws from about 30 thousand ids, 5 thousand of which occur in 4,096 rows; ``flat``
 from a million, 57 thousand of which do. Prints one JSON object.
@@ -74,6 +75,13 @@ def write_libsvm(path: Path, x: csr_matrix, y: np.ndarray) -> None:
             file.write(f"{label:g} " + ":1 ".join(map(str, ids + 1)) + ":1\n")
 
 
+def fitted(estimator: Any, frame: DataFrame) -> tuple[float, Any]:
+    """Seconds of a fit in a JVM without garbage, and the model."""
+    java: Any = frame.sparkSession.sparkContext._jvm
+    java.System.gc()
+    return timed(lambda: estimator.fit(frame))
+
+
 def timed(make: Callable[[], Any]) -> tuple[float, Any]:
     began = time.perf_counter()
     made = make()
@@ -98,8 +106,8 @@ def measure(frame: DataFrame, x: csr_matrix, y: np.ndarray, repeat: int) -> dict
     seconds: dict[str, list[float]] = {"mllib": [], "ours": [], "sklearn": [], "epoch": []}
     first = []
     for turn in range(repeat + 1):
-        its_time, its_model = timed(lambda: mllib.fit(frame))
-        our_time, our_model = timed(lambda: ours.fit(frame))
+        its_time, its_model = fitted(mllib, frame)
+        our_time, our_model = fitted(ours, frame)
         passes = epochs.fit(frame).summary.epochSeconds
         alone = sklearn_seconds(x, y)
         if turn:
