@@ -40,26 +40,24 @@ class RowList:
     known_at
         The number of rows of the table at which every missing row was looked up last: while the
         table has not grown since, looking again is useless. -1 if there is no such number.
+    missing
+        How many rows did not exist when they were last looked up.
     """
 
-    __slots__ = ("_miss_at", "_miss_keys", "_rows", "known_at", "size")
+    __slots__ = ("_miss_at", "_miss_keys", "_rows", "known_at", "missing", "size")
 
     def __init__(self, capacity: int = 0) -> None:
         self._rows: Array = np.empty(capacity, np.int32)
         self._miss_at: Array = np.empty(0, np.int32)
         self._miss_keys: Array = np.empty(0, np.int64)
         self.known_at = -1
+        self.missing = 0
         self.size = 0
 
     @property
     def rows(self) -> Array:
         """int32 (size,); -1 where the row does not exist as far as we know."""
         return self._rows[: self.size]
-
-    @property
-    def missing(self) -> int:
-        """How many rows did not exist when they were last looked up."""
-        return len(self._miss_at)
 
     @property
     def nbytes(self) -> int:
@@ -87,6 +85,7 @@ class RowList:
                 places = (absent + self.size).astype(np.int32)
                 self._miss_at = np.concatenate((self._miss_at, places))
                 self._miss_keys = np.concatenate((self._miss_keys, keys[absent]))
+                self.missing += len(absent)
         self.size = end
 
     def keys_of(self, places: Array, rows: Array) -> Array | None:
@@ -96,16 +95,22 @@ class RowList:
             return None
         keys: Array = np.zeros(len(rows), np.int64)
         at = places[missing]
-        if self.missing < self.size:  # otherwise each is at its own place
+        if len(self._miss_at) < self.size:  # otherwise each is at its own place
             at = np.searchsorted(self._miss_at, at)
         keys[missing] = self._miss_keys[at]
         return keys
 
     def learn(self, places: Array, rows: Array, grown: int) -> None:
         """Remember what was found or created in a table that has ``grown`` rows now."""
+        fresh = places[(self._rows[places] < 0) & (rows >= 0)]
+        # A place that is named twice keeps the later mark.
+        marks = np.arange(len(fresh), dtype=np.int32)
+        self._rows[fresh] = marks
+        self.missing -= int(np.count_nonzero(self._rows[fresh] == marks))
         self._rows[places] = rows
-        still = self._rows[self._miss_at] < 0
-        if not still.all():
+        # The keys of found rows go when they are most of them: each time would be a pass over all.
+        if self.missing * 4 <= len(self._miss_at):
+            still = self._rows[self._miss_at] < 0
             self._miss_at = self._miss_at[still]
             self._miss_keys = self._miss_keys[still]
         if len(places) == self.size:
