@@ -9,6 +9,7 @@ pyzmq and msgspec alone take ``libraries_cpu_s``.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import statistics
@@ -54,6 +55,9 @@ def client_seconds() -> tuple[float, float, list[str]]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     servers = [server_seconds() for _ in range(5)]
     clients = [client_seconds() for _ in range(9)]
     found = [heavy for *_, heavy in (*servers, *clients)]

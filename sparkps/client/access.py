@@ -222,7 +222,7 @@ def cached_pull(
     Pending or ndarray
         An array when all rows were in the cache.
     """
-    fresh = cache.fresh(slots, seat.clock - (seat.staleness or 0))
+    fresh = cache.fresh(slots, seat.oldest)
     if fresh.all():
         seat.hits += len(slots)
         return cache.read(slots)

@@ -2,8 +2,9 @@
 
 Rules (SEMANTICS §5). A row is stamped with m, the slowest acknowledged clock that this worker knew
 *when it sent the pull*: the copy then holds all updates of clocks below m. It may be used at clock
-c while ``m >= c - s``, which is just what a new pull at c would be sure to see. A cache belongs to
-one (session, token), so a seat owns it.
+c while ``m >= c - s``, which is just what a new pull at c would be sure to see; but not once a
+barrier (the end of an epoch with ``on_epoch``) has been passed since, where a new pull sees
+everything. A cache belongs to one (session, token), so a seat owns it.
 
 Its memory is bounded; when it is full nothing is evicted (epochs scan in a cycle) and the rest is
 pulled each time.

@@ -97,7 +97,7 @@ class Keyset:
         if not self._rows:
             return access.empty(0) if wait else ready(access, access.empty(0))
         naming, routes, order = self._naming(seat)
-        if self._copy is not None and self._copy[0] >= seat.clock - (seat.staleness or 0):
+        if self._copy is not None and self._copy[0] >= seat.oldest:
             seat.hits += self._rows
             values = self._spread(self._copy[1])
             return values if wait else ready(access, values)

@@ -101,6 +101,8 @@ class Seat:
         The s of an ssp run; None everywhere else.
     slowest : int
         The slowest acknowledged clock of the run, as far as it is known here.
+    met : int
+        The clock of the last barrier: what was pulled before that is not used again.
     caches : dict
         The row caches of an ssp run, by table id.
     hits, misses : int
@@ -116,6 +118,7 @@ class Seat:
         "denied",
         "error",
         "hits",
+        "met",
         "misses",
         "outstanding",
         "rank",
@@ -142,7 +145,7 @@ class Seat:
         self.bsp, self.synchronous, self.denied = bsp, synchronous, denied
         self.error: PSError | None = None
         self.outstanding: dict[int, int] = {}
-        self.staleness, self.slowest = staleness, 0
+        self.staleness, self.slowest, self.met = staleness, 0, 0
         self.caches: dict[int, Any] = {}
         self.hits = self.misses = 0
         self._chains: dict[int, Chain] = {}
@@ -157,6 +160,15 @@ class Seat:
         if chain is None:
             chain = self._chains[table] = Chain(partitions)
         return chain
+
+    @property
+    def oldest(self) -> int:
+        """The least stamp of a row that may be used again."""
+        return max(self.clock - (self.staleness or 0), self.met)
+
+    def meet(self, clock: int) -> None:
+        """All workers have come to ``clock``, and all their writes are in the tables."""
+        self.met, self.slowest = clock, max(self.slowest, clock)
 
     def renew(self, token: int) -> None:
         """Hold the rank anew: what is still under way belongs to nobody."""

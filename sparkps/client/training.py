@@ -334,15 +334,23 @@ class Run:
         if self._validates(work) and worker.clock < end - 1:
             worker.end_clock(sums, to=end - 1)
             sums = {}
-        for number, batch in enumerate(work.validation or (), len(batches)):
-            worker.at(epoch, number, 1, validating=True)
-            add_numbers(sums, _metrics(step.validate(worker, batch), "step.validate"))
-        worker.validating = False
+        self._validate(epoch, work, sums)
         _call(step, "end_epoch", worker)
         if every == "manual":
             worker.end_clock(sums, barrier=True, epoch_end=True)
         else:
             worker.end_clock(sums, to=end, barrier=self._barrier)
+
+    def _validate(self, epoch: int, work: Work, sums: dict[str, Any]) -> None:
+        """Add what ``step.validate`` returns for this rank's rows, which must train nothing."""
+        worker, seat = self.worker, self._seat
+        if not work.validation or seat is None:
+            return
+        seat.denied = "in validate()"
+        for number, batch in enumerate(work.validation, len(work.batches)):
+            worker.at(epoch, number, 1, validating=True)
+            add_numbers(sums, _metrics(work.step.validate(worker, batch), "step.validate"))
+        seat.denied, worker.validating = "", False
 
     def _clock_rows(self, begin: Begin, batch: int) -> int:
         """Rows of all ranks in a clock in bsp, of this rank otherwise."""

@@ -249,6 +249,7 @@ class Worker:
             if released.params is not None:
                 self.params = dict(released.params)
             self._go_to(max(after, released.clock))
+            self._seat.meet(self._clock)
             return dict(self.last)
         if self._mode == "ssp":
             self.client.settle(self._seat)

@@ -363,6 +363,12 @@ class LogisticRegressionModel(
         self.numFeatures = num_features
         self._summary: LogisticRegressionTrainingSummary | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"LogisticRegressionModel: uid={self.uid}, numClasses={self.numClasses}, "
+            f"numFeatures={self.numFeatures}, weights={len(self.weights)}"
+        )
+
     @property
     def coefficients(self) -> SparseVector:
         """The weights as a vector of ``numFeatures``."""

@@ -409,7 +409,9 @@ def labels_of(batch: pa.RecordBatch, name: str) -> tuple[npt.NDArray[np.float32]
     bad = np.flatnonzero(~(minus | zero | (labels == 1)))
     if len(bad):
         kinds = np.unique(labels[bad])
-        some = ", ".join(f"{label:g}" for label in kinds[:_SOME_LABELS])
+        some = ", ".join(
+            "null or NaN" if np.isnan(label) else f"{label:g}" for label in kinds[:_SOME_LABELS]
+        )
         raise InvalidInput(
             where=f"column {name!r}, row {bad[0]} of its batch",
             reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, but {some}"

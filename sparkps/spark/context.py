@@ -288,7 +288,9 @@ class PSContext:
             Passes over the rows.
         consistency
             ``"bsp"``: all workers in step, the same bits every time. ``"ssp:3"``: a worker may be 3
-            clocks ahead of the slowest. ``"asp"``: nobody waits.
+            clocks ahead of the slowest, and may see rows as it pulled them 3 clocks ago, without
+            its own updates since; with ``on_epoch`` every epoch begins with fresh ones. ``"asp"``:
+            nobody waits.
         workers
             Tasks that train at once; by default as many as there are task slots and input
             partitions for.
@@ -316,11 +318,11 @@ class PSContext:
             Name of a boolean column. Rows in which it is true are no part of any batch of
             ``step``: they stay on their worker in batches of their own, ``prepare`` sees them
             with ``worker.validating``, and at the end of every epoch ``step.validate(worker,
-            batch)`` returns numbers of them, which are summed like a step's (and with those of the
-            step that have the same name: give them names of their own). With
-            ``clock_every="batch"`` validation has a clock of its own, and in bsp sees all updates
-            of the epoch; with ``"epoch"`` it sees what the epoch's steps saw, which is without
-            them.
+            batch)``, which may pull and not push, returns numbers of them. They are summed like a
+            step's, and with those of the step that have the same name: give them names of their
+            own. With ``clock_every="batch"`` validation has a clock of its own, and in bsp sees all
+            updates of the epoch; with ``"epoch"`` it sees what the epoch's steps saw, which is
+            without them.
 
         Returns
         -------

@@ -214,6 +214,28 @@ def test_fresh_rows_are_not_pulled_again_under_ssp(cluster: LocalCluster, create
     assert (table.pull(keys) == 12).all()
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_after_a_barrier_ssp_uses_no_row_of_the_epoch_before(
+    cluster: LocalCluster, create: Create, size: int
+) -> None:
+    table = create(dtype="int64")
+    keys, seen = np.arange(5), []
+    named: dict[int, tuple[Any, Any]] = {}
+
+    def step(worker: Worker, batch: np.ndarray) -> None:
+        handle = worker.table(table.name)
+        if worker.rank not in named:
+            named[worker.rank] = handle.vocabulary(), handle.keyset(keys)
+        vocabulary, keyset = named[worker.rank]
+        pulls = handle.pull(keys), vocabulary.pull(vocabulary.add(keys)), keyset.pull()
+        seen.append((worker.epoch, min(int(values.min()) for values in pulls)))
+        handle.push(keys, 1)
+
+    run(cluster, step, batches_of([1] * size), "ssp:3", epochs=4, on_epoch=lambda *_: None)
+    assert len(seen) == 4 * size
+    assert all(least >= size * epoch for epoch, least in seen)
+
+
 def test_the_driver_sees_the_end_of_an_epoch_and_sets_params(
     cluster: LocalCluster, create: Create
 ) -> None:

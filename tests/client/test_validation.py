@@ -9,7 +9,7 @@ import pytest
 
 from sparkps.client.table import Table
 from sparkps.client.worker import Worker
-from sparkps.errors import WrongType
+from sparkps.errors import NotInRun, SessionEnded, WrongType
 from sparkps.testing.cluster import LocalCluster
 from tests.client.runs import Gang, run
 
@@ -105,6 +105,15 @@ def test_an_attempt_that_failed_in_validation_is_repeated_with_the_same_draws(
         assert [row[name] for row in gang.history] == pytest.approx(
             [row[name] for row in undisturbed]
         )
+
+
+def test_validation_may_not_train(cluster: LocalCluster, create: Create) -> None:
+    class Pushing(Counts):
+        def validate(self, worker: Worker, batch: str) -> Any:
+            self.table.push([0], [1])
+
+    with pytest.raises((NotInRun, SessionEnded), match=r"push in validate\(\)"):
+        run(cluster, Pushing(create(dtype="int64", dim=1)), BATCHES, validation=HELD_OUT)
 
 
 def test_what_validate_returns_is_checked(cluster: LocalCluster, create: Create) -> None:

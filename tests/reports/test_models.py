@@ -27,8 +27,8 @@ def a9a(spark: SparkSession) -> Iterator[DataFrame]:
 SPOILED = {
     "a NaN value": ("values", "transform(values, v -> double('NaN'))", r"'values', row \d+.*1 of"),
     "an infinity": ("values", "transform(values, v -> double('inf'))", r"'values', row \d+.*1 of"),
-    "a NaN label": ("label", "double('NaN')", r"'label', row \d+.*1 of \d+ labels.*nan"),
-    "no label": ("label", "double(null)", r"'label', row \d+.*1 of \d+ labels.*nan"),
+    "a NaN label": ("label", "double('NaN')", r"'label', row \d+.*1 of \d+ labels.*null or NaN"),
+    "no label": ("label", "double(null)", r"'label', row \d+.*1 of \d+ labels.*null or NaN"),
     "no features": ("features", "CAST(null AS array<bigint>)", r"'features', row \d+.*1 of.*null"),
 }
 
