@@ -7,6 +7,7 @@ again when they fail (Spark's part), and a look around at the end that nothing i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Sequence
@@ -66,9 +67,10 @@ class LocalCluster:
             run.close()
         if self._client is not None:
             self._client.close()
-        for name in self.launcher.pids():
+        for name, pid in self.launcher.pids().items():
             if name != "coordinator":
-                self.cont(name)
+                with contextlib.suppress(ProcessLookupError):  # it may end at this moment
+                    os.kill(pid, signal.SIGCONT)
         self.launcher.stop()
         left = self.left_behind()
         if left:
