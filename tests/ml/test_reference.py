@@ -28,26 +28,28 @@ def a9a(ps: PSContext) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("params", "optimum"),
+    ("params", "optimum", "apart"),
     [
-        ({"regParam": 1 / 32_561, "standardization": False}, 10528.5724),
-        ({"regParam": 0.001, "elasticNetParam": 0.5}, None),
+        # The objective is so flat here that pyspark.ml itself is 6e-4 from its end at tol=1e-9.
+        ({"regParam": 1 / 32_561, "standardization": False, "tol": 1e-12}, 10528.5724, 5e-4),
+        ({"regParam": 0.001, "elasticNetParam": 0.5, "tol": 1e-9}, None, 1e-6),
     ],
     ids=str,
 )
 def test_a9a_comes_to_the_optimum_of_pyspark_ml(
-    a9a: DataFrame, params: dict[str, Any], optimum: float | None
+    a9a: DataFrame, params: dict[str, Any], optimum: float | None, apart: float
 ) -> None:
-    params = {"tol": 1e-9, "maxIter": 300, **params}
+    params = {"maxIter": 1000, **params}
     ours = LogisticRegression(**params).fit(a9a)
     other = theirs.LogisticRegression(**params).fit(a9a)
     objective = ours.summary.objectiveHistory[-1]
-    assert objective == pytest.approx(other.summary.objectiveHistory[-1], rel=1e-6)
+    assert objective == pytest.approx(other.summary.objectiveHistory[-1], rel=1e-9)
     if optimum is not None:
-        assert objective * 32_561 == pytest.approx(optimum, rel=1e-6)
-    # Weights that hardly matter to the objective are where rounding has led each of the two.
-    np.testing.assert_allclose(ours.coefficients.toArray(), other.coefficients.toArray(), atol=1e-3)
-    assert ours.intercept == pytest.approx(other.intercept, abs=1e-3)
+        assert objective * 32_561 == pytest.approx(optimum, rel=1e-8)
+    np.testing.assert_allclose(
+        ours.coefficients.toArray(), other.coefficients.toArray(), atol=apart
+    )
+    assert ours.intercept == pytest.approx(other.intercept, abs=apart)
 
 
 def test_a9a_in_as_many_iterations_has_the_weights_of_pyspark_ml(a9a: DataFrame) -> None:
