@@ -7,7 +7,7 @@ options of ``PSContext``. Children get them as JSON with the first line of their
 carry them to tasks; nobody reads the environment for a setting.
 
 This file is also the only one that looks at the process environment: to hand a child an environment
-without Spark's secrets.
+without Spark's secrets, and for what Spark itself tells by it (its Python, a task's directories).
 """
 
 from __future__ import annotations
@@ -44,6 +44,26 @@ def parse_bytes(value: Any) -> int:
     return int(number * scale)
 
 
+def spark_memory(conf: Mapping[str, str]) -> tuple[int, int]:
+    """Return the bytes of an executor's heap and of its ``memoryOverhead``, by Spark's own rules: a
+    bare number is MiB; the overhead is a tenth of the heap, but at least 384 MiB.
+
+    Examples
+    --------
+    >>> heap, overhead = spark_memory({"spark.executor.memory": "2g"})
+    >>> heap >> 20, overhead >> 20
+    (2048, 384)
+    """
+
+    def size(key: str, default: str) -> int:
+        text = str(conf.get(key, default)).strip()
+        return parse_bytes(f"{text}m" if text.isdigit() else text)
+
+    heap = size("spark.executor.memory", "1g")
+    least = max(heap // 10, 384 * 2**20)
+    return heap, size("spark.executor.memoryOverhead", str(least // 2**20))
+
+
 def parse_seconds(value: Any) -> float:
     """Return seconds from ``30``, ``"30s"``, ``"500ms"``, ``"2min"`` or ``"1h"``.
 
@@ -77,6 +97,28 @@ def _parse_int(value: Any) -> int:
     return value if isinstance(value, int) else int(str(value).strip())
 
 
+def _parse_ports(value: Any) -> str:
+    first, dash, last = str(value).partition("-")
+    return f"{int(first)}-{int(last)}" if dash else str(int(first))
+
+
+def _good_ports(value: str) -> bool:
+    first, last = port_range(value)
+    return (first, last) == (0, 0) or 1 <= first <= last < 2**16
+
+
+def port_range(value: str) -> tuple[int, int]:
+    """Return the first and the last port of the setting ``ports``; (0, 0) is any.
+
+    Examples
+    --------
+    >>> port_range("7000-7099"), port_range("7000"), port_range("0")
+    ((7000, 7099), (7000, 7000), (0, 0))
+    """
+    first, _, last = value.partition("-")
+    return int(first), int(last or first)
+
+
 class _Kind:
     """How a setting is read, what it must be, and how the docs call its unit."""
 
@@ -86,9 +128,15 @@ class _Kind:
         self.unit, self.parse, self.good, self.must = unit, parse, good, must
 
 
+def _one_of(*words: str) -> _Kind:
+    must = f"must be {', '.join(words[:-1])} or {words[-1]}"
+    return _Kind("text", str, lambda value: value in words, must)
+
+
 _FLAG = _Kind("true or false", _parse_bool, lambda _: True, "must be true or false")
 _TEXT = _Kind("text", str, bool, "must not be empty")
 _COUNT = _Kind("number", _parse_int, lambda v: 1 <= v <= 1024, "must be a whole number, 1 to 1024")
+_FEW = _Kind("number", _parse_int, lambda v: 0 <= v <= 64, "must be a whole number, 0 to 64")
 _NUMBER = _Kind("number", _parse_int, lambda v: 0 <= v < 2**63, "must be a whole number from 0")
 _SIZE = _Kind(
     "bytes", parse_bytes, lambda v: v >= 2**16, "must be bytes as in 65536, 64m or 2g, at least 64k"
@@ -100,11 +148,14 @@ _TIME = _Kind(
     "must be a positive time as in 30, 30s, 500ms or 2min",
 )
 _DELAY = _Kind("milliseconds", float, lambda v: 0 <= v < 10_000, "must be 0 to 10000 milliseconds")
-_LAUNCH = _Kind("text", str, lambda v: v in ("local", "external"), "must be local or external")
+_PORTS = _Kind("ports", _parse_ports, _good_ports, "must be 0, or a range as in 7000-7099")
+_LAUNCH = _one_of("auto", "plugin", "local", "external")
+_SECURITY = _one_of("auth", "encrypt", "none")
 
 
-def _setting(default: Any, kind: _Kind, doc: str) -> Any:
-    return dataclasses.field(default=default, metadata={"kind": kind, "doc": doc})
+def _setting(default: Any, kind: _Kind, doc: str, *, start: bool = False) -> Any:
+    """A field; ``start``: servers or the coordinator need it when they start."""
+    return dataclasses.field(default=default, metadata={"kind": kind, "doc": doc, "start": start})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,31 +167,88 @@ class Settings:
     >>> settings = Settings.load({"spark.sparkps.server.memory": "2g"}, servers=3)
     >>> settings.server_memory, settings.servers
     (2147483648, 3)
-    >>> Settings.load({"spark.sparkps.tpc": "true"})
+    >>> Settings.load({"spark.sparkps.prots": "7"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    sparkps.errors.InvalidSetting: setting tpc='true': there is no such setting; did you mean 'tcp'?
+    sparkps.errors.InvalidSetting: setting prots='7': there is no such setting; did you mean...ports'?
     """
 
     servers: int | None = _setting(
         None,
         _COUNT,
-        "Server processes. Unset: one per four task slots, at least 1, at most 8: a server is one "
-        "thread, and clients need cores too.",
+        "Server processes. Unset, on a local master: one per four task slots, at least 1, at most "
+        "8: a server is one thread, and clients need cores too. Unset, beside executors: those of "
+        "the executors that Spark was asked for. A context waits for so many.",
+    )
+    servers_per_executor: int = _setting(
+        1,
+        _FEW,
+        "Server processes beside each executor, with the plugin. 0: none, for executors that only "
+        "train.",
+        start=True,
     )
     launch: str = _setting(
-        "local", _LAUNCH, "Who starts the servers: `local` makes them children of the driver."
+        "auto",
+        _LAUNCH,
+        "Who starts the servers: `plugin` the Spark plugin, beside the executors; `local` the "
+        "driver, as its children; `external` somebody else (see `coordinator`). `auto`: external "
+        "if a coordinator is given, else the plugin where it is loaded, else local on a local "
+        "master.",
+    )
+    coordinator: str | None = _setting(
+        None,
+        _TEXT,
+        "Address of the coordinator of an external cluster, as `python -m sparkps cluster` prints "
+        "it.",
+    )
+    key_file: str | None = _setting(
+        None,
+        _TEXT,
+        "File with the key of an external cluster, readable by its user only, on the driver and on "
+        "every executor's host.",
+    )
+    security: str = _setting(
+        "auth",
+        _SECURITY,
+        "`auth`: only holders of the application's key can connect; control traffic and server "
+        "functions are encrypted, rows are not. `encrypt`: everything between hosts is. `none`: "
+        "neither, for benchmarks. With the plugin the default is `encrypt` where Spark's own "
+        "network encryption is on.",
+        start=True,
+    )
+    bind_host: str | None = _setting(
+        None,
+        _TEXT,
+        "Address to listen on. Unset: the executor's own, and the driver's for the coordinator; "
+        "without the plugin, local sockets only. `0.0.0.0` is all interfaces.",
+        start=True,
+    )
+    advertise_host: str | None = _setting(
+        None,
+        _TEXT,
+        "Name or address by which other hosts reach this one, where it is not the one that is "
+        "listened on. Set it per host, in its own Spark configuration.",
+        start=True,
+    )
+    ports: str = _setting(
+        "0",
+        _PORTS,
+        "Ports to listen on: `0` takes any free ones, `7000-7099` one of these. A server takes "
+        "two, the coordinator one.",
+        start=True,
     )
     server_memory: int | None = _setting(
         None,
         _SIZE,
         "Memory that one server may use; a write beyond it is refused with MemoryLimit. Unset: "
         "half of the machine's memory over the servers, so that Spark keeps the other half.",
+        start=True,
     )
     message_max_bytes: int = _setting(
         4 * 2**20,
         _SIZE,
         "Largest message; requests are split at it. Small enough that no message holds a server's"
         " loop for more than some milliseconds, large enough that its fixed cost vanishes.",
+        start=True,
     )
     window_bytes: int = _setting(
         32 * 2**20,
@@ -152,6 +260,7 @@ class Settings:
         _SIZE,
         "Memory of the vocabularies and keysets of one table and session on one server. When it "
         "is full nothing is evicted (epochs scan in a cycle); the rest goes by plain keys.",
+        start=True,
     )
     prepared_max_bytes: int = _setting(
         4 * 2**30,
@@ -159,22 +268,35 @@ class Settings:
         "Memory of one worker's prepared batches; beyond, their arrays go to a memory-mapped file.",
     )
     heartbeat: float = _setting(
-        1.0, _TIME, "How often every process tells the coordinator it lives."
+        1.0,
+        _TIME,
+        "How often every process tells the coordinator it lives.",
+        start=True,
     )
     dead: float = _setting(
         10.0,
         _TIME,
         "Silence after which a process counts as dead: ten heartbeats, so that a long pause of a "
         "garbage collector is not a death.",
+        start=True,
     )
     stall_warn: float = _setting(
-        30.0, _TIME, "A worker that keeps others waiting so long is named."
+        30.0,
+        _TIME,
+        "A worker that keeps others waiting so long is named.",
+        start=True,
     )
     stall_fatal: float = _setting(
-        300.0, _TIME, "A worker that keeps others waiting so long ends the run."
+        300.0,
+        _TIME,
+        "A worker that keeps others waiting so long ends the run.",
+        start=True,
     )
     gang_timeout: float = _setting(
-        120.0, _TIME, "From the first worker of a run that comes to the last; then the run fails."
+        120.0,
+        _TIME,
+        "From the first worker of a run that comes to the last; then the run fails.",
+        start=True,
     )
     request_timeout: float = _setting(
         60.0,
@@ -190,17 +312,12 @@ class Settings:
     stop_timeout: float = _setting(
         5.0, _TIME, "For children to leave by themselves at stop; then they are killed."
     )
-    tcp: bool = _setting(
-        False,
-        _FLAG,
-        "Listen on 127.0.0.1 as well as on the local sockets; such connections may not call "
-        "functions.",
-    )
     log_dir: str | None = _setting(
         None,
         _TEXT,
         "Where the log files of the children go and stay. Unset: in the private directory that is "
         "removed at stop; errors carry the last lines.",
+        start=True,
     )
     progress: bool = _setting(True, _FLAG, "Show a line that says how far a run is, on a terminal.")
     model_local_bytes: int = _setting(
@@ -211,11 +328,19 @@ class Settings:
     model_dir: str | None = _setting(
         None, _TEXT, "Directory of fitted models that are too large to fetch."
     )
-    python: str | None = _setting(None, _TEXT, "Python of the children. Unset: the driver's own.")
-    faults_delay_ms: float = _setting(
-        0.0, _DELAY, "For tests: hold every message back for a random time up to this."
+    python: str | None = _setting(
+        None,
+        _TEXT,
+        "Python of the coordinator and the servers. Unset: the one that tasks run with.",
+        start=True,
     )
-    faults_seed: int = _setting(0, _NUMBER, "For tests: the seed of injected delays.")
+    faults_delay_ms: float = _setting(
+        0.0,
+        _DELAY,
+        "For tests: hold every message back for a random time up to this.",
+        start=True,
+    )
+    faults_seed: int = _setting(0, _NUMBER, "For tests: the seed of injected delays.", start=True)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -289,6 +414,20 @@ class Settings:
         """Make the settings again that :meth:`to_dict` gave."""
         return cls.load(None, **values)
 
+    def to_conf(self) -> dict[str, str]:
+        """Return what differs from the defaults, as keys and values of a Spark configuration."""
+        return {PREFIX + _key(name): str(value) for name, value in self.to_dict().items()}
+
+    def at_start(self, other: Settings) -> list[str]:
+        """Return the keys of settings that servers and the coordinator need when they start, and
+        that differ in ``other``.
+        """
+        return [
+            PREFIX + _key(field.name)
+            for field in dataclasses.fields(self)
+            if field.metadata["start"] and getattr(self, field.name) != getattr(other, field.name)
+        ]
+
     @classmethod
     def describe(cls) -> str:
         """Return the table of all settings for the docs, in Markdown."""
@@ -350,3 +489,17 @@ def child_environment(path: list[str] | None = None) -> dict[str, str]:
     # ``-m`` shall not look for modules in the working directory first (since Python 3.11).
     environment["PYTHONSAFEPATH"] = "1"
     return environment
+
+
+def spark_python() -> str:
+    """Return the Python that Spark is told to run tasks with by the environment; empty if it is
+    not.
+    """
+    return os.environ.get("PYSPARK_PYTHON", "")  # noqa: TID251
+
+
+def executor_directory() -> str:
+    """Return the first private directory of the executor that this task runs in; empty outside of
+    tasks.
+    """
+    return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]  # noqa: TID251

@@ -34,8 +34,12 @@ to do next. Each class also inherits the builtin that a Python user would expect
     ├── VersionMismatch (RuntimeError)
     ├── FunctionFailed (RuntimeError)       a user's server function or optimizer raised
     ├── FunctionRefused (PermissionError)
+    ├── NotAdmitted (PermissionError)       without the application's key, or with a used ticket
+    ├── KeyMissing (PermissionError)        a task cannot find the application's key
     ├── SnapshotFailed (OSError) / PathExists (FileExistsError) / BrokenModel (ValueError)
     └── LaunchFailed (RuntimeError)
+        ├── ServersMissing (TimeoutError)   fewer servers came than were asked for
+        └── PortsTaken (OSError)            no port of the range is free
 """
 
 from __future__ import annotations
@@ -301,6 +305,21 @@ class FunctionRefused(PSError, PermissionError):
     sentence = "{what} is refused on this connection: {reason}"
 
 
+class NotAdmitted(PSError, PermissionError):
+    sentence = (
+        "{peer} does not admit this connection: {reason}. Only processes that hold the "
+        "application's key may connect"
+    )
+
+
+class KeyMissing(PSError, PermissionError):
+    sentence = (
+        "the key of the application at {coordinator} is not on this host ({looked}). Start Spark "
+        "with the plugin (python -m sparkps conf prints how), or put the key into a file that only "
+        "you can read on every host and name it in spark.sparkps.key.file"
+    )
+
+
 class SnapshotFailed(PSError, OSError):
     sentence = "saving table {table!r} to {path} failed: {reason}"
 
@@ -315,3 +334,18 @@ class BrokenModel(PSError, ValueError):
 
 class LaunchFailed(PSError, RuntimeError):
     sentence = "{what} did not start: {reason}. Its log {log} ends:\n{tail}"
+
+
+class ServersMissing(LaunchFailed, TimeoutError):
+    sentence = (
+        "{came} of {asked} servers are up after {seconds} s{why}. Ask for fewer "
+        "(spark.sparkps.servers), give Spark the executors that they belong to, or raise "
+        "spark.sparkps.start.timeout"
+    )
+
+
+class PortsTaken(LaunchFailed, OSError):
+    sentence = (
+        "no port of {ports} is free on {host}; {needed} are needed for each server on a host and 1 "
+        "for the coordinator. Widen spark.sparkps.ports, or unset it to take any free port"
+    )

@@ -181,8 +181,8 @@ class TableInfo(msgspec.Struct, frozen=True, array_like=True):
 class ServerInfo(msgspec.Struct, frozen=True, array_like=True):
     """A server that lives or lived. A restarted process is a new id.
 
-    ``data`` is the endpoint that clients connect to (``ipc://...`` or ``tcp://127.0.0.1:port``);
-    ``log`` the path of its log file.
+    Clients connect to ``data`` (``ipc://...``) on its own host, and from others to ``tcp`` (with a
+    ticket) or ``control`` (CURVE), where they are not empty; ``log`` is the path of its log file.
     """
 
     id: int
@@ -192,6 +192,7 @@ class ServerInfo(msgspec.Struct, frozen=True, array_like=True):
     pid: int = 0
     host: str = ""
     log: str = ""
+    control: str = ""
 
 
 class View(msgspec.Struct, frozen=True, array_like=True):

@@ -53,8 +53,11 @@ def test_an_unknown_key_is_refused_and_the_nearest_suggested():
         ("message_max_bytes", 10, "setting message.maxBytes=10: must be bytes"),
         ("gang_timeout", "-3s", "setting gang.timeout='-3s': must be a positive time"),
         ("heartbeat", float("nan"), "setting heartbeat=nan: must be a positive time"),
-        ("tcp", "maybe", "setting tcp='maybe': must be true or false"),
-        ("launch", "magic", "setting launch='magic': must be local or external"),
+        ("progress", "maybe", "setting progress='maybe': must be true or false"),
+        ("launch", "magic", "setting launch='magic': must be auto, plugin, local or external"),
+        ("ports", "7000-6000", "setting ports='7000-6000': must be 0, or a range as in 7000-7099"),
+        ("ports", "http", "setting ports='http': must be 0, or a range"),
+        ("security", "no", "setting security='no': must be auth, encrypt or none"),
         ("log_dir", "", "setting log.dir='': must not be empty"),
         ("heartbeat", 20, "setting heartbeat=20.0: must not exceed dead=10.0"),
         ("stall_warn", 301, "setting stall.warn=301.0: must not exceed stall.fatal=300.0"),
@@ -67,9 +70,9 @@ def test_a_bad_value_is_refused_with_what_it_must_be(name, value, sentence):
 
 
 def test_settings_travel_as_json_and_only_what_differs():
-    settings = Settings.load({f"{PREFIX}tcp": "true"}, faults_delay_ms=2.5, servers=3)
+    settings = Settings.load({f"{PREFIX}ports": "7000"}, faults_delay_ms=2.5, servers=3)
     travelled = json.loads(json.dumps(settings.to_dict()))
-    assert travelled == {"tcp": True, "faults_delay_ms": 2.5, "servers": 3}
+    assert travelled == {"ports": "7000", "faults_delay_ms": 2.5, "servers": 3}
     assert Settings.from_dict(travelled) == settings
 
 

@@ -231,14 +231,15 @@ class SetUpCall(Call):
 
 
 class ReduceCall(Call):
-    """Results of a function, one per partition."""
+    """Results of a function, one per partition; ``pickled`` if it is a user's own."""
 
-    __slots__ = ("results",)
+    __slots__ = ("pickled", "results")
 
     verb = "reduce"
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, pickled: bool = False) -> None:
         super().__init__(what)
+        self.pickled = pickled
         self.results: list[tuple[int, Any]] = []
 
     def answered(self, request: Request, message: FromServer, buffers: Sequence[Buffer]) -> bool:
@@ -247,6 +248,8 @@ class ReduceCall(Call):
         if message.shapes:
             self.results += unpack(message.shapes, buffers[1:])
         elif len(buffers) > 1 and len(buffers[1]):
+            if not self.pickled:  # it came by a connection that anybody on the way could write to
+                raise unexpected(message, "Results without a pickle")
             self.results += _unpickled(bytes(buffers[1]))
         return True
 

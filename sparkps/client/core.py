@@ -33,7 +33,7 @@ server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -91,12 +91,20 @@ class ClientCore:
         Bytes in flight per server.
     timeout
         Seconds without progress after which a call fails.
+    ticket
+        Makes the ticket of a new connection to a server.
     """
 
     def __init__(
-        self, client: bytes = b"", *, window: int = 32 * 2**20, timeout: float = 60.0
+        self,
+        client: bytes = b"",
+        *,
+        window: int = 32 * 2**20,
+        timeout: float = 60.0,
+        ticket: Callable[[ServerInfo], bytes] = lambda _: b"",
     ) -> None:
         self.client = client
+        self._ticket = ticket
         self.window = window
         self.timeout = timeout
         self.view = View(number=0)
@@ -198,6 +206,14 @@ class ClientCore:
         lane.retry_at = now + min(most, first * 2**lane.failures) if lane.busy else None
         lane.failures += 1
         return [Disconnect(server)]
+
+    def moved(self, server: int) -> list[Effect]:
+        """Connect to a server anew, where the shell wants to; what is under way is sent again."""
+        effects: list[Effect] = []
+        lane = self.lanes.get(server)
+        if lane is not None and lane.up:
+            self._connect(lane, effects)
+        return effects
 
     def figures(self) -> dict[str, float]:
         """Bytes that reads and writes have moved so far, for the progress line."""
@@ -307,7 +323,7 @@ class ClientCore:
         if info is None:
             raise MalformedRequest(reason=f"server {lane.server} is in no view")
         lane.up, lane.retry_at = True, None
-        hello = Hello(VERSION, self.client, lane.server, info.incarnation)
+        hello = Hello(VERSION, self.client, lane.server, info.incarnation, self._ticket(info))
         effects += (Connect(lane.server), SendTo(lane.server, encode(hello)))
         self._resend(lane, effects, list(lane.flying.values()))
         self._pump(lane, effects)

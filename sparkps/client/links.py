@@ -8,6 +8,7 @@ Rules:
 * News about views and servers come in the thread of a link, which only notes them in ``inbox``;
   whoever drives the data sockets next acts on them.
 * A lost coordinator is lost for good.
+* The coordinator's time, by which tickets expire, is learnt when a link is made.
 """
 
 from __future__ import annotations
@@ -16,24 +17,30 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from sparkps.client.keys import key_of
 from sparkps.config import Settings
 from sparkps.errors import ContextStopped, CoordinatorLost, PSError
 from sparkps.net.control import ControlLink
+from sparkps.net.curve import Curve
 from sparkps.net.wakeup import Wakeup
-from sparkps.spec import SessionSpec, TableInfo, TableSpec, check_name
+from sparkps.spec import SessionSpec, TableInfo, TableSpec, View, check_name
+from sparkps.wire.auth import Secret
 from sparkps.wire.messages import (
     VERSION,
     CloseSession,
     CreateTable,
     DropTable,
     FindTable,
+    Gather,
     GetStatus,
     Join,
     ListTables,
@@ -46,22 +53,20 @@ from sparkps.wire.messages import (
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """How to reach a cluster: what travels in handles and task closures.
+    """How to reach a cluster: what travels in handles and task closures. It holds no key
+    (:mod:`.keys`).
 
     Attributes
     ----------
     coordinator
-        Its endpoint.
-    directory
-        Where its sockets are.
+        Its addresses.
     settings
         What differs from the defaults, as ``Settings.to_dict().items()``.
     tcp
-        Use the TCP endpoints of the servers, which take no functions of the user's.
+        Reach servers by tcp even where a local socket is there: for benchmarks.
     """
 
     coordinator: str
-    directory: str = ""
     settings: tuple[tuple[str, Any], ...] = ()
     tcp: bool = False
 
@@ -99,6 +104,23 @@ class Links:
         self._lent: list[ControlLink] = []
         self._link_lock = threading.Lock()
         self._lost: CoordinatorLost | None = None
+        self._ahead = 0.0
+
+    @cached_property
+    def secret(self) -> Secret | None:
+        """The application's key; None where nothing needs one.
+
+        Raises
+        ------
+        KeyMissing
+            It is needed, and not to be found here.
+        """
+        return key_of(self.info.coordinator, self.settings)
+
+    @cached_property
+    def curve(self) -> Curve | None:
+        """The keys of CURVE connections; None where there are none."""
+        return None if self.secret is None else Curve(self.secret)
 
     def link(self) -> ControlLink:
         """Return a link to the coordinator; the first call makes it.
@@ -130,7 +152,9 @@ class Links:
             self._told,
             self._link_lost,
             timeout=self.settings.request_timeout,
+            curve=self.curve,
         )
+        self._ahead = link.joined.now - time.monotonic()
         self.inbox.append(NewView(link.joined.view))
         return link
 
@@ -138,6 +162,7 @@ class Links:
         """Use a worker's link while it lasts; its messages come through :meth:`noted`."""
         with self._link_lock:
             self._lent.append(link)
+        self._ahead = link.joined.now - time.monotonic()
         self.noted(NewView(link.joined.view))
 
     def take_back(self, link: ControlLink) -> None:
@@ -183,6 +208,10 @@ class Links:
         if self.forked:
             raise ContextStopped(reason="this process is a fork of the one that it belongs to")
         return self.link().request(make, timeout or self.settings.request_timeout)
+
+    def gather(self, servers: int, timeout: float) -> View:
+        """Wait until so many servers are up and in the view, for ``timeout`` seconds."""
+        return msgspec.convert(self.request(lambda number: Gather(number, servers), timeout), View)
 
     def create_table(self, spec: TableSpec, replace: bool = False) -> TableInfo:
         """Create a table; an equal one is returned as it is."""

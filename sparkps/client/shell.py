@@ -22,7 +22,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -34,10 +34,12 @@ from sparkps.client.core import ClientCore
 from sparkps.client.links import ClientInfo, Links
 from sparkps.client.seat import Seat
 from sparkps.errors import ContextStopped, CoordinatorLost
+from sparkps.net.endpoint import parse
 from sparkps.net.rpc import Connection, wait
 from sparkps.net.sockets import new_context
 from sparkps.routing.partitioner import Routes
 from sparkps.spec import ServerInfo, SessionSpec, TableInfo, View, parse_consistency
+from sparkps.wire.auth import new_ticket
 from sparkps.wire.effects import Connect, Disconnect, Effect, SendTo
 from sparkps.wire.messages import (
     GetView,
@@ -100,8 +102,10 @@ class Client(Links):
             f"{socket.gethostname()}:{os.getpid()}".encode(),
             window=self.settings.window_bytes,
             timeout=self.settings.request_timeout,
+            ticket=self._ticket,
         )
         self._context = new_context()
+        self._elevated: set[int] = set()
         self._connections: dict[int, Connection] = {}
         self._routes: dict[int, Routes] = {}
         self._driver: Seat | None = None
@@ -383,13 +387,40 @@ class Client(Links):
                         raise
             elif type(effect) is Connect:
                 self._disconnect(effect.server)
-                info = self.core.server_info(effect.server)
-                self._connections[effect.server] = Connection(self._context, self._endpoint(info))
+                self._connections[effect.server] = self._connection(effect.server)
             elif type(effect) is Disconnect:
                 self._disconnect(effect.server)
 
-    def _endpoint(self, info: ServerInfo) -> str:
-        return info.tcp if self.info.tcp and info.tcp else info.data
+    def _connection(self, server: int) -> Connection:
+        """Connect to a server: by its local socket on its own host, else by tcp; there by its
+        control port if it has no other, or gets functions from here.
+        """
+        info = self.core.server_info(server)
+        far = bool(info.tcp or info.control)
+        if not far or (not self.info.tcp and os.access(parse(info.data).path, os.W_OK)):
+            return Connection(self._context, info.data)
+        if info.control and (server in self._elevated or not info.tcp):
+            return Connection(self._context, info.control, self.curve)
+        return Connection(self._context, info.tcp)
+
+    def elevate(self, servers: Iterable[int]) -> None:
+        """Go on with these servers by connections that take functions."""
+        if self._elevated.issuperset(servers):
+            return
+        with self._held():
+            for server in servers:
+                self._elevated.add(server)
+                connection = self._connections.get(server)
+                info = self.core.server_info(server)
+                if info.control and connection is not None and connection.endpoint == info.tcp:
+                    self._perform(self.core.moved(server))
+
+    def _ticket(self, info: ServerInfo) -> bytes:
+        if self.secret is None or not info.tcp or not info.control:
+            return b""
+        now = time.monotonic() + self._ahead
+        key = self.secret.derive("ticket")
+        return new_ticket(key, self.core.client, info.id, info.incarnation, now)
 
     def _disconnect(self, server: int) -> None:
         connection = self._connections.pop(server, None)

@@ -154,6 +154,7 @@ class Run:
                 self._mailbox.lost,
                 timeout=self._client.settings.request_timeout,
                 load=self._load,
+                curve=self._client.curve,
             )
             self._client.lend(self._link)
             self._tell(self._register)

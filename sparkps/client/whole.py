@@ -166,8 +166,10 @@ def _dtypes(access: Access, fields: Sequence[int]) -> list[tuple[np.dtype[Any], 
 
 def reduce(access: Access, function: Travelling) -> list[Any]:
     """Run a function on every partition; return the results by partition number."""
-    call = ReduceCall(access.name)
+    call = ReduceCall(access.name, pickled=function.code is not None)
     routes = access.routes()
+    if call.pickled:
+        access.client.elevate(routes.servers)
     slices = whole_slices(routes.partitions)
     access.client.run(
         call, _requests(access, call, access.seat(), routes, slices, 0, REDUCE, function)
@@ -198,6 +200,8 @@ def configure(access: Access, seat: Seat, numbers: dict[str, Any]) -> None:
 
 def _change(access: Access, seat: Seat, kind: int, function: Travelling) -> None:
     routes = access.routes()
+    if function.code is not None:
+        access.client.elevate(routes.servers)
     call = WriteCall(seat, seat.chain(access.info.id, access.spec.partitions), access.name)
     slices = whole_slices(routes.partitions)
 

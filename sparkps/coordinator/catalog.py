@@ -58,6 +58,11 @@ class Catalog:
         """All tables in order of their ids."""
         return sorted(self._by_name.values(), key=lambda entry: entry.info.id)
 
+    @property
+    def free(self) -> bool:
+        """Whether there is no table with rows to lose."""
+        return all(entry.lost is not None for entry in self._by_name.values())
+
     def create(self, peer: Peer, message: CreateTable) -> None:
         """-> TableInfo, when every server has the table."""
         message.spec.check()
@@ -125,6 +130,18 @@ class Catalog:
             entry.lost = member.error()
         return names, [entry.info.id for entry in lost]
 
+    def introduce(self, server: int) -> None:
+        """Tell a server of the tables; it has no partition of them."""
+        for entry in self.entries():
+            if entry.lost is None:
+                info = entry.info
+                self._members.commands.send(
+                    lambda op, info=info: AddTable(op, info),  # type: ignore[misc]
+                    f"telling server {server} of table {info.spec.name!r}",
+                    strict=False,
+                    servers=[server],
+                )
+
     def status(self) -> list[dict[str, Any]]:
         """Figures for ``ps.status()``."""
         return [
@@ -150,6 +167,12 @@ class Catalog:
             if entry.info.spec != spec:
                 raise TableExists(table=spec.name, difference=entry.info.spec.difference(spec))
             self._give(peer, message.id, entry)
+            return
+        if self._members.look_around():
+            # Those that came later get partitions, as nothing has to be carried over.
+            self._members.when_published(
+                lambda: self._guard(peer, message.id, self._create, message)
+            )
             return
         if not self._members.where():
             raise self._members.lost_error() or InvalidArgument(

@@ -25,7 +25,7 @@ from sparkps.coordinator.catalog import Catalog
 from sparkps.coordinator.hub import Caller, Hub, Peer
 from sparkps.coordinator.membership import Member, Membership
 from sparkps.coordinator.sessions import Sessions
-from sparkps.errors import MalformedRequest, PSError, VersionMismatch
+from sparkps.errors import LaunchFailed, MalformedRequest, PSError, VersionMismatch
 from sparkps.wire.effects import Effect, Exit
 from sparkps.wire.messages import (
     VERSION,
@@ -38,10 +38,10 @@ from sparkps.wire.messages import (
     Failed,
     FindTable,
     Finish,
+    Gather,
     GetStatus,
     GetView,
     Join,
-    Joined,
     Leave,
     ListTables,
     Message,
@@ -72,7 +72,8 @@ class CoordinatorCore:
     settings
         The application's settings.
     servers
-        How many servers make the first view; ``settings.servers`` by default.
+        How many servers make the first view; ``settings.servers`` by default; 0: a driver will
+        say.
     random
         Where session ids come from.
     on_view
@@ -87,14 +88,14 @@ class CoordinatorCore:
         random: Random | None = None,
         on_view: Callable[[int], None] = lambda _: None,
     ) -> None:
-        expected = servers if servers is not None else settings.servers or 1
+        expected = settings.servers or 1 if servers is None else servers
         self._hub = Hub(settings)
-        self._members = Membership(self._hub, expected, self._lost)
+        self._members = Membership(self._hub, expected, self._lost, self._introduce, self._free)
         self._catalog = Catalog(self._hub, self._members)
         self._sessions = Sessions(self._hub, self._members, random or Random())
         self._ticked: float | None = None
         self._stopping = False
-        self._members.when_ready(lambda: on_view(expected))
+        self._members.when_ready(lambda: on_view(len(self._members.published.servers)))
         members, catalog, sessions = self._members, self._catalog, self._sessions
         self._handlers: dict[type[Message], Callable[[Peer, Any], None]] = {
             Tick: sessions.from_worker,
@@ -112,6 +113,7 @@ class CoordinatorCore:
             DropTable: catalog.drop,
             SaveTable: catalog.save,
             GetView: members.get_view,
+            Gather: members.gather,
             GetStatus: self._status,
             ServerExited: lambda _, message: self._exited(message),
             Shutdown: self._shutdown,
@@ -125,7 +127,7 @@ class CoordinatorCore:
         caller = self._hub.callers.get(peer)
         try:
             if caller is None:
-                self._introduce(peer, message)
+                self._meet(peer, message)
             else:
                 caller.seen = now
                 self._dispatch(peer, caller, message)
@@ -139,6 +141,16 @@ class CoordinatorCore:
         self._hub.now = now
         self._exited(message)
         return self._hub.take()
+
+    def failed(self, error: LaunchFailed, now: float) -> list[Effect]:
+        """The parent tells of a server that did not start."""
+        self._hub.now = now
+        self._members.failed(error)
+        return self._hub.take()
+
+    def figures(self) -> dict[str, float]:
+        """How things stand, for the metrics of the parent."""
+        return {**self._members.figures(), "slowest_clock": self._sessions.slowest_clock()}
 
     def disconnected(self, peer: Peer, now: float) -> list[Effect]:
         """A connection has ended."""
@@ -178,15 +190,14 @@ class CoordinatorCore:
 
     # -- inside ------------------------------------------------------------------------------------
 
-    def _introduce(self, peer: Peer, message: Message) -> None:
+    def _meet(self, peer: Peer, message: Message) -> None:
         if isinstance(message, ServerUp):
             self._members.up(peer, message)
         elif isinstance(message, Join):
             if message.version != VERSION:
                 raise VersionMismatch(peer=message.role, theirs=message.version, ours=VERSION)
             self._hub.callers[peer] = Caller(message.role, message.host, message.pid, self._hub.now)
-            settings = self._hub.settings
-            self._hub.tell(peer, Joined(VERSION, self._members.published, settings.heartbeat))
+            self._members.join(peer, self._members.published)
             self._members.greet(peer)
         elif not isinstance(message, Beat):
             raise MalformedRequest(reason=f"{type(message).__name__} before Join")
@@ -204,6 +215,14 @@ class CoordinatorCore:
         if handler is None:
             raise MalformedRequest(reason=f"{type(message).__name__} is not for the coordinator")
         handler(peer, message)
+
+    def _introduce(self, server: int) -> None:
+        """Tell a server that came late which tables and sessions there are."""
+        self._catalog.introduce(server)
+        self._sessions.introduce(server)
+
+    def _free(self) -> bool:
+        return self._catalog.free and not self._sessions.running
 
     def _lost(self, member: Member) -> tuple[list[str], list[int]]:
         lost = self._catalog.lose(member, self._members.view)

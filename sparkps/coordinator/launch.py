@@ -34,18 +34,18 @@ from typing import IO, Final
 import msgspec
 
 from sparkps import _log
+from sparkps._machine import machine_memory
+from sparkps._parent import told
 from sparkps.config import Settings, child_environment
-from sparkps.coordinator.leash import FirstLine, Line, Report
+from sparkps.coordinator.leash import FirstLine, Line
 from sparkps.errors import CoordinatorLost, InvalidSetting, LaunchFailed, PSError
 from sparkps.net.directory import remove_directory, runtime_directory
-from sparkps.net.endpoint import ipc
+from sparkps.wire.auth import Secret
 
 #: Seconds between letting go of a leash and killing.
 _LETTING_GO: Final = 1.0
 #: A local server is started once; a restarted one would be a new id.
 _INCARNATION: Final = 1
-#: Where a container's memory limit stands (cgroup v2).
-_CGROUP_LIMIT: Final = "/sys/fs/cgroup/memory.max"
 
 
 class Launcher(ABC):
@@ -56,13 +56,16 @@ class Launcher(ABC):
     settings : Settings
         As given.
     endpoint : str
-        The coordinator's control endpoint; valid after :meth:`start`.
+        The coordinator's addresses; valid after :meth:`start`.
+    secret : Secret or None
+        The application's key, where connections need it.
     directory : str
-        The private directory of the local sockets; valid after :meth:`start`.
+        A private directory of this launcher, removed at :meth:`stop`; valid after :meth:`start`.
     """
 
     settings: Settings
     endpoint: str
+    secret: Secret | None
     directory: str
 
     @abstractmethod
@@ -170,6 +173,11 @@ class LocalLauncher(Launcher):
         The application's settings.
     servers
         How many servers.
+    host
+        Address of this host at which others reach it: all listen there by tcp as well. Empty: on
+        local sockets only. The setting ``bind.host`` counts as one.
+    secret
+        The application's key; None makes one, where it is needed.
 
     Examples
     --------
@@ -178,14 +186,18 @@ class LocalLauncher(Launcher):
     ['coordinator', 'server 0']
     """
 
-    def __init__(self, settings: Settings, servers: int) -> None:
+    def __init__(
+        self, settings: Settings, servers: int, host: str = "", secret: Secret | None = None
+    ) -> None:
         self.settings = settings
         self.servers = servers
+        self.host = settings.bind_host or host
+        self.secret = secret if not self.host or secret is not None else Secret.new()
         self.endpoint = ""
         self.directory = ""
         self._pid = os.getpid()
         self._children: dict[str, _Child] = {}
-        self._events: queue.SimpleQueue[_Child | Report] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Child | tuple[str, str]] = queue.SimpleQueue()
         #: What waits for the children; each ends with its child.
         self.threads: list[threading.Thread] = []
         self._stopping = False
@@ -200,7 +212,7 @@ class LocalLauncher(Launcher):
             self._start_coordinator()
             for server in range(self.servers):
                 self._start_server(server)
-            self._await_report("the servers", lambda report: report.servers == self.servers)
+            self._await_report("the servers", "ready")
         except BaseException:
             self.stop()
             raise
@@ -270,7 +282,12 @@ class LocalLauncher(Launcher):
         self._start_thread("reports", lambda: self._read_reports(read))
         log = self.log("coordinator")
         first = FirstLine(
-            ipc(self.directory, "c"), self.directory, self.servers, log, self.settings.to_dict()
+            conf=self.settings.to_conf(),
+            servers=self.servers,
+            host=self.host,
+            secret=self.secret.hex if self.secret else "",
+            directory=self.directory,
+            log=log,
         )
         # SIGTERM, not SIGKILL: whatever happens to us, it still removes the directory.
         self._start_child(
@@ -281,9 +298,7 @@ class LocalLauncher(Launcher):
             log,
             write,
         )
-        self.endpoint = self._await_report(
-            "the coordinator", lambda report: report.endpoint != ""
-        ).endpoint
+        self.endpoint = self._await_report("the coordinator", "listening")
 
     def _start_server(self, server: int) -> None:
         log = self.log(f"server {server}")
@@ -293,11 +308,12 @@ class LocalLauncher(Launcher):
                 "server": server,
                 "incarnation": _INCARNATION,
                 "coordinator": self.endpoint,
+                "conf": self.settings.to_conf(),
+                "secret": self.secret.hex if self.secret else "",
+                "host": self.host,
                 "directory": self.directory,
-                "tcp": self.settings.tcp,
                 "memory": memory,
                 "log": log,
-                "settings": self.settings.to_dict(),
             }
         )
         self._start_child(f"server {server}", "sparkps.server", signal.SIGKILL, line, log)
@@ -343,10 +359,14 @@ class LocalLauncher(Launcher):
     def _read_reports(self, fd: int) -> None:
         with open(fd, "rb") as lines:
             for line in lines:
-                self._events.put(msgspec.json.decode(line, type=Report))
+                report = told(line)
+                if report is not None:
+                    self._events.put(report)
 
-    def _await_report(self, what: str, wanted: Callable[[Report], bool]) -> Report:
-        """Wait for a report of the coordinator, or for the death of a child."""
+    def _await_report(self, what: str, verb: str) -> str:
+        """Wait until the coordinator says something, or for the death of a child; return what it
+        has said.
+        """
         deadline = time.monotonic() + self.settings.start_timeout
         while True:
             try:
@@ -359,8 +379,11 @@ class LocalLauncher(Launcher):
                 raise LaunchFailed(
                     what=event.name, reason=event.status, log=event.log, tail=_log.tail(event.log)
                 )
-            if wanted(event):
-                return event
+            if event[0] == "failed":
+                log = self.log("coordinator")
+                raise LaunchFailed(what=what, reason=event[1], log=log, tail=_log.tail(log))
+            if event[0] == verb:
+                return event[1]
 
     def _await_exits(self, children: list[_Child], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -371,14 +394,6 @@ class LocalLauncher(Launcher):
         """In a forked child: let go of what is the parent's."""
         for child in self._children.values():
             child.forget_leash()
-
-
-def machine_memory() -> int:
-    """Bytes of memory of this machine, or of the container that we are in."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):
-        total = min(total, int(Path(_CGROUP_LIMIT).read_text(encoding="ascii")))
-    return total
 
 
 def _status(code: int) -> str:

@@ -1,73 +1,51 @@
-"""The coordinator's stdin: its leash, and the voice of its parent.
+"""The coordinator's stdin: its first line, and the events that only its parent knows.
 
-The first line says what to do. Later lines are events that only the parent knows; the end of the
-stream means that the parent is gone. All lines are JSON:
+How lines travel stands in :mod:`sparkps._parent`. Events:
 
 * ``{"exited": [server, incarnation, status, tail]}``: ``waitpid`` has certified the exit of a
   server.
+* ``{"failed": [what, reason, log, tail]}``: a server did not start.
 * ``{"shutdown": true}``: stop the servers, then leave.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Final
-
 import msgspec
 
-_CHUNK: Final = 65_536
 
-
-class FirstLine(msgspec.Struct):
+class FirstLine(msgspec.Struct, forbid_unknown_fields=True):
     """What the coordinator is started with.
 
-    ``servers`` make the first view; ``endpoint`` is bound; ``directory`` is removed when the parent
-    is gone.
+    Attributes
+    ----------
+    conf
+        The settings, as keys of a Spark configuration.
+    servers
+        How many servers make the first view; 0: a driver says how many (Gather).
+    host
+        Listen there too, by tcp; empty: on a local socket only.
+    secret
+        The application's key; empty where there is no tcp.
+    directory
+        Of the local sockets; empty makes one. It is removed at the end.
+    log
+        Path of the log; empty for stderr.
+    figures
+        Tell the parent once a second how things stand.
     """
 
-    endpoint: str
-    directory: str
-    servers: int
+    conf: dict[str, str] = {}
+    servers: int = 0
+    host: str = ""
+    secret: str = ""
+    directory: str = ""
     log: str = ""
-    settings: dict[str, object] = {}
+    figures: bool = False
 
 
 class Line(msgspec.Struct):
     """A later line."""
 
     exited: tuple[int, int, str, str] | None = None
+    failed: tuple[str, str, str, str] | None = None
     shutdown: bool = False
-
-
-class Report(msgspec.Struct, omit_defaults=True):
-    """A line of the coordinator's stdout: it listens; or all servers have come, the last line."""
-
-    endpoint: str = ""
-    servers: int = 0
-
-
-class Lines:
-    """Lines from a descriptor, without blocking for more than is there (but for the first)."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-        self._buffer = b""
-        self.ended = False
-
-    def first(self) -> bytes:
-        """Wait for a line; empty if the stream ends before."""
-        while b"\n" not in self._buffer and not self.ended:
-            self._fill()
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
-
-    def read(self) -> list[bytes]:
-        """Lines that have come, once the descriptor is readable; see :attr:`ended` too."""
-        self._fill()
-        *lines, self._buffer = self._buffer.split(b"\n")
-        return [line for line in lines if line]
-
-    def _fill(self) -> None:
-        chunk = os.read(self.fd, _CHUNK)
-        self._buffer += chunk
-        self.ended = not chunk

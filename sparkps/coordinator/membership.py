@@ -2,9 +2,14 @@
 
 The rules:
 
-* The first view is made when all the servers that were asked for have come; until then requests
-  that need a view wait. A view is sent to the servers first, and published to the others when every
-  server has it.
+* The first view is made when all the servers that were asked for have come (by the launcher, or by
+  a driver's Gather where executors bring their own); until then requests that need a view wait. A
+  view is sent to the servers first, and published to the others when every server has it.
+* A server that comes later gets no partitions as long as there is a table with rows to lose:
+  nothing carries rows over, yet. Where there is none, the next Gather or the next table finds it in
+  a new view.
+* A server that did not start is told by its launcher. Whoever gathers servers that are not up is
+  told why.
 * A restarted process is a new server id. An id that has been seen is never taken again.
 * A server is *lost* when its launcher's ``waitpid`` has certified the exit of that incarnation.
   When its connection ends, the certificate is waited for a moment (it carries the exit status and
@@ -16,7 +21,7 @@ The rules:
   are not: the tables that had any are lost (:mod:`sparkps.coordinator.catalog`), never silently
   back at zero.
 
-Not here, yet: leases, replicas and moves; a server that joins later gets no partitions.
+Not here, yet: leases, replicas and moves.
 """
 
 from __future__ import annotations
@@ -28,11 +33,12 @@ from typing import Any, Final
 
 from sparkps.coordinator.commands import Commands
 from sparkps.coordinator.hub import Caller, Hub, Peer
-from sparkps.errors import MalformedRequest, PSError, ServerLost, VersionMismatch
+from sparkps.errors import LaunchFailed, MalformedRequest, PSError, ServerLost, VersionMismatch
 from sparkps.routing.placement import make_view
 from sparkps.spec import ServerInfo, View
 from sparkps.wire.messages import (
     VERSION,
+    Gather,
     GetView,
     Joined,
     NewView,
@@ -84,23 +90,36 @@ class Membership:
     hub
         Shared state.
     expected
-        How many servers make the first view.
+        How many servers make the first view; 0: a driver will say.
     on_lost
         Called with each member that is lost, after the commands in flight have failed and before
         anyone is told; returns the names and ids of the tables that are lost with it.
+    on_up
+        Called with the id of a server that comes after the first view: it knows nothing yet.
+    free
+        Whether there is neither a table with rows to lose nor a run.
     """
 
     def __init__(
-        self, hub: Hub, expected: int, on_lost: Callable[[Member], tuple[list[str], list[int]]]
+        self,
+        hub: Hub,
+        expected: int,
+        on_lost: Callable[[Member], tuple[list[str], list[int]]],
+        on_up: Callable[[int], None],
+        free: Callable[[], bool],
     ) -> None:
         self._hub = hub
         self._expected = expected
         self._on_lost = on_lost
+        self._on_up = on_up
+        self._free = free
         self.members: dict[int, Member] = {}
         self.commands = Commands(hub, self.where)
         self.view = View(number=0)
         self.published = View(number=0)
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._gathering: list[tuple[Peer, Gather]] = []
+        self._failure: LaunchFailed | None = None
 
     # -- who is there ------------------------------------------------------------------------------
 
@@ -129,11 +148,37 @@ class Membership:
         )
         self.members[info.id] = Member(info, peer)
         self._hub.log(f"server {info.id} is up: pid {info.pid}, {info.data} {info.tcp}")
-        self._hub.tell(peer, Joined(VERSION, self.view, self._hub.settings.heartbeat))
-        if self.view.number == 0 and len(self.where()) >= self._expected:
+        self.join(peer, self.view)
+        if self.view.number:
+            self._hub.log(f"server {info.id} came after the first view and gets no partitions yet")
+            self._on_up(info.id)
+        self.look_around()
+
+    def join(self, peer: Peer, view: View) -> None:
+        """Answer the first message of a connection."""
+        hub = self._hub
+        hub.tell(peer, Joined(VERSION, view, hub.settings.heartbeat, hub.now))
+
+    def gather(self, peer: Peer, message: Gather) -> None:
+        """A driver says how many servers the view needs."""
+        self._expected = message.servers
+        self._gathering.append((peer, message))
+        self.look_around()
+
+    def look_around(self) -> bool:
+        """Make a view if it is time for one; return whether a newer one is on its way."""
+        if not self.view.number:
+            if 0 < self._expected <= len(self.where()):
+                self._renew()
+        elif self._free() and set(self.where()) != {s.id for s in self.view.servers}:
             self._renew()
-        elif self.view.number:
-            self._hub.log(f"server {info.id} came after the first view and gets no partitions")
+        self._check_waiting()
+        return self.published.number != self.view.number
+
+    def failed(self, error: LaunchFailed) -> None:
+        """A launcher tells of a server that did not start."""
+        self._failure = error
+        self._hub.log(str(error), logging.ERROR)
         self._check_waiting()
 
     # -- the view ----------------------------------------------------------------------------------
@@ -151,8 +196,14 @@ class Membership:
         self.when_ready(lambda: self._hub.answer(peer, message.id, self.published), message.servers)
 
     def _renew(self) -> None:
-        infos = [self.members[server].info for server in self.where()]
-        view = make_view(self.view.number + 1, infos, self.view if self.view.owners else None)
+        """Make a view: of all servers that are up if nothing has to be carried over to newcomers;
+        else of those in the view before, none of whose groups moves.
+        """
+        free, before = self._free(), self.view if self.view.owners else None
+        old = {info.id for info in self.view.servers}
+        all_up = free or before is None
+        infos = [self.members[id].info for id in self.where() if all_up or id in old]
+        view = make_view(self.view.number + 1, infos, before, keep=not free)
         self.view = view
         self.commands.send(
             lambda op: SetView(op, view),
@@ -169,14 +220,35 @@ class Membership:
             self._hub.tell(peer, NewView(view))
         self._check_waiting()
 
+    def when_published(self, then: Callable[[], None]) -> None:
+        """Call ``then`` once the newest view is published."""
+        if self.published.number == self.view.number:
+            then()
+        else:
+            self._waiting.append((-self.view.number, then))
+
     def _check_waiting(self) -> None:
+        self._check_gathering()
         if self.published.number == 0:
             return
         up = len(self.published.servers)
-        ready = [then for servers, then in self._waiting if servers <= up]
-        self._waiting = [(servers, then) for servers, then in self._waiting if servers > up]
+        number = self.published.number
+        # Less than nothing: the number of a view that is waited for, instead of servers.
+        ready = [then for servers, then in self._waiting if -number <= servers <= up]
+        self._waiting = [w for w in self._waiting if not -number <= w[0] <= up]
         for then in ready:
             then()
+
+    def _check_gathering(self) -> None:
+        up = len(self.published.servers) if self.published.number == self.view.number else 0
+        waiting, self._gathering = self._gathering, []
+        for peer, message in waiting:
+            if 0 < message.servers <= up:
+                self._hub.answer(peer, message.id, self.published)
+            elif self._failure is not None and len(self.where()) < message.servers:
+                self._hub.deny(peer, message.id, self._failure)
+            else:
+                self._gathering.append((peer, message))
 
     # -- losses ------------------------------------------------------------------------------------
 
@@ -222,6 +294,13 @@ class Membership:
                 }
             )
         return rows
+
+    def figures(self) -> dict[str, float]:
+        """Sums over the servers that are up."""
+        loads = [self._hub.callers[peer].load for peer, _ in self.where().values()]
+        names = ("partitions", "rows", "bytes", "requests")
+        sums = {name: sum(load.get(name, 0.0) for load in loads) for name in names}
+        return {"servers": float(len(loads)), **sums}
 
     def tick(self) -> None:
         """Lose servers whose certificate does not come; fail commands that are late."""

@@ -309,6 +309,12 @@ class Run:
             "complete": self.complete,
         }
 
+    @property
+    def slowest_clock(self) -> int:
+        """The slowest acknowledged clock, or the largest where no rank has more to do."""
+        clocks = self.gate.clocks
+        return min(clocks.slowest, clocks.fastest)
+
     # -- clocks and epochs -------------------------------------------------------------------------
 
     def _begin_where_open(self) -> None:

@@ -70,6 +70,7 @@ class _Open:
         self.spec = spec
         self.driver = driver
         self.run: Run | None = None
+        self.token = 0
         self.opened = 0.0
         self.removing = False
         self.removed = False
@@ -178,6 +179,33 @@ class Sessions:
 
     # -- events of others --------------------------------------------------------------------------
 
+    @property
+    def running(self) -> bool:
+        """Whether a run is open."""
+        return any(session.run is not None for session in self._open.values())
+
+    def slowest_clock(self) -> float:
+        """The slowest clock of all runs; -1 where there is none."""
+        runs = [s.run for s in self._open.values() if s.run is not None]
+        return float(min((run.slowest_clock for run in runs), default=-1))
+
+    def introduce(self, server: int) -> None:
+        """Tell a server of the open sessions. It has no partition that their workers write to, but
+        takes part in what is sent to all.
+        """
+        what = f"telling server {server} of the sessions"
+        for session in self._open.values():
+            if session.removing:
+                continue
+            spec, token = session.spec, session.token
+            for make in (
+                lambda op, spec=spec: AddSession(op, spec),
+                lambda op, spec=spec, token=token: SetToken(
+                    op, spec.id, _drivers_rank(spec), token
+                ),
+            ):
+                self._commands.send(make, what, strict=False, servers=[server])
+
     def lose(self, error: PSError) -> None:
         """A server is lost, and with it every run."""
         for session in list(self._open.values()):
@@ -244,8 +272,8 @@ class Sessions:
                 new_token=self._new_token,
                 ended=lambda: self._remove(session),
             )
-        token = self._new_token()
-        rank = 0 if spec.driver else spec.size
+        token = session.token = self._new_token()
+        rank = _drivers_rank(spec)
 
         def opened(outcome: Outcome) -> None:
             if outcome.error:
@@ -349,6 +377,10 @@ def _checked(message: OpenSession) -> OpenSession:
             name="session", value=spec.id, reason="must be 0 or have at most 63 bits"
         )
     return message
+
+
+def _drivers_rank(spec: SessionSpec) -> int:
+    return 0 if spec.driver else spec.size
 
 
 def _with_id(spec: SessionSpec, identity: int) -> SessionSpec:

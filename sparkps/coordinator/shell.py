@@ -1,36 +1,48 @@
 """The coordinator's shell: sockets, time, stdin and the log around
 :class:`~sparkps.coordinator.core.CoordinatorCore`.
 
-It listens on one control endpoint, ticks its core, does what the core says, and leaves when its
-parent does: then it also removes the directory of the sockets, which nobody else is left to do. It
-tells its parent on stdout when it listens and when all servers have come, and nothing after that.
+It listens on a local socket, whose directory only this user can enter, and on request by tcp, where
+CURVE lets in who holds the application's key. It ticks its core, does what the core says, and
+leaves when its parent does: then it also removes the directory of the sockets, which nobody else is
+left to do (a launcher that lives removes its own). It tells its parent on stdout where it listens,
+when there is a view, and on request once a second how things stand.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import signal
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from sparkps import _log
-from sparkps.config import Settings
+from sparkps._parent import Lines, Parent
+from sparkps.config import Settings, port_range
 from sparkps.coordinator.core import TICK, CoordinatorCore
-from sparkps.coordinator.leash import FirstLine, Line, Lines, Report
-from sparkps.errors import MalformedRequest
-from sparkps.net.directory import remove_directory
+from sparkps.coordinator.leash import FirstLine, Line
+from sparkps.errors import LaunchFailed, MalformedRequest, PSError
+from sparkps.net.curve import Curve
+from sparkps.net.directory import remove_directory, runtime_directory
+from sparkps.net.endpoint import ipc, tcp
 from sparkps.net.faults import delayed
+from sparkps.net.gate import Gate
+from sparkps.net.hosts import advertised, is_any, resolve
 from sparkps.net.loop import Loop
 from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
+from sparkps.wire.auth import Secret
 from sparkps.wire.effects import Buffer, Effect, Exit, Log, Tell
 from sparkps.wire.frames import decode_control, encode_control
 from sparkps.wire.messages import Denied, ServerExited
 
 _logger: Final = _log.get("coordinator")
+
+
+#: Seconds between two lines of figures.
+_FIGURES: Final = 1.0
 
 
 class Shell:
@@ -42,31 +54,42 @@ class Shell:
         What it was started with.
     lines
         The rest of stdin.
-    report
-        Descriptor for :class:`Report` lines; it is closed after the last.
+    parent
+        Is told what happens.
     """
 
-    def __init__(self, first: FirstLine, lines: Lines, report: int) -> None:
-        settings = Settings.from_dict(first.settings)
+    def __init__(self, first: FirstLine, lines: Lines, parent: Parent) -> None:
+        settings = Settings.load(first.conf)
         self._first = first
+        self._directory = first.directory or runtime_directory()
         self._lines = lines
-        self._report = report
+        self._parent = parent
         self._status = 0
         self._terminated = False
         self._core = CoordinatorCore(settings, servers=first.servers, on_view=self._servers_are_up)
         self._context = new_context()
-        self._router = Router(self._context, [first.endpoint])
         self._loop = Loop()
+        self._gate: Gate | None = None
+        self._routers = [Router(self._context, [ipc(self._directory, "c")])]
+        addresses = list(self._routers[0].endpoints)
+        if first.host:
+            addresses.append(self._listen(settings, first))
+        self._addresses = ",".join(addresses)
         self._timer = self._loop.timer(self._tick)
-        on_message, on_gone = delayed(
-            self._loop,
-            self._received,
-            self._gone,
-            delay_ms=settings.faults_delay_ms,
-            seed=settings.faults_seed,
-        )
-        self._loop.serve(self._router, on_message, on_gone)
-        self._loop.watch(lines.fd, self._parent)
+        for number, router in enumerate(self._routers):
+            on_message, on_gone = delayed(
+                self._loop,
+                partial(self._received, number),
+                partial(self._gone, number),
+                delay_ms=settings.faults_delay_ms,
+                seed=settings.faults_seed,
+            )
+            self._loop.serve(router, on_message, on_gone)
+        self._loop.watch(lines.fd, self._read_lines)
+        self._figures = self._loop.timer(self._tell_figures)
+        self._requests = (0.0, 0.0)
+        if first.figures:
+            self._figures.set(self._loop.now)
 
     def run(self) -> int:
         """Serve until the parent is gone or wants it."""
@@ -74,28 +97,47 @@ class Shell:
         # for every thread that the parent had, since the kernel hands us from one to the next.
         signal.signal(signal.SIGTERM, self._noted)
         self._tick(self._loop.now)
-        self._tell_parent(Report(endpoint=self._router.endpoints[0]))
+        self._parent.tell("listening", self._addresses)
         try:
             self._loop.run()
         finally:
-            self._router.close()
+            for router in self._routers:
+                router.close()
+            if self._gate is not None:
+                self._gate.close()
             self._loop.close()
             self._context.term()
+            if not self._first.directory:
+                remove_directory(self._directory)
         return self._status
+
+    def _listen(self, settings: Settings, first: FirstLine) -> str:
+        """Listen by tcp; return the address to tell."""
+        host = resolve(settings.bind_host or first.host)
+        curve = None
+        if settings.security != "none":
+            curve = Curve(Secret(first.secret))
+            self._gate = Gate(self._context, self._loop, curve)
+        router = Router(
+            self._context, [tcp(host, 0)], ports=port_range(settings.ports), curve=curve
+        )
+        self._routers.append(router)
+        known = settings.advertise_host or (first.host if is_any(host) else "")
+        return advertised(router.endpoints[0], known)
 
     # -- events ------------------------------------------------------------------------------------
 
-    def _received(self, peer: bytes, frames: list[Buffer], now: float) -> None:
+    def _received(self, router: int, peer: bytes, frames: list[Buffer], now: float) -> None:
         try:
             message = decode_control(frames[0])
         except MalformedRequest as error:
             _logger.warning("%s", error)
-            self._router.send(peer, [encode_control(Denied(0, *error.to_wire()))])
+            self._routers[router].send(peer, [encode_control(Denied(0, *error.to_wire()))])
             return
-        self._do(self._core.received(peer, message, now))
+        self._do(self._core.received((router, peer), message, now))
 
-    def _gone(self, peer: bytes, now: float) -> None:
-        self._do(self._core.disconnected(peer, now))
+    def _gone(self, router: int, peer: bytes, now: float) -> None:
+        self._do(self._core.disconnected((router, peer), now))
 
     def _noted(self, *_: object) -> None:
         """A signal came. It may have interrupted anything in this thread, another signal's handler
@@ -110,11 +152,24 @@ class Shell:
         self._do(self._core.tick(now))
         self._timer.set(now + TICK)
 
-    def _parent(self) -> None:
+    def _tell_figures(self, now: float) -> None:
+        figures = self._core.figures()
+        requests, since = self._requests
+        self._requests = (figures["requests"], now)
+        rate = max(0.0, figures.pop("requests") - requests) / (now - since) if since else 0.0
+        figures["requests_per_second"] = round(rate)
+        self._parent.tell("figures", " ".join(f"{k}={v:.0f}" for k, v in figures.items()))
+        self._figures.set(now + _FIGURES)
+
+    def _read_lines(self) -> None:
         for text in self._lines.read():
             line = msgspec.json.decode(text, type=Line)
             if line.exited is not None:
                 self._do(self._core.exited(ServerExited(*line.exited), self._loop.now))
+            if line.failed is not None:
+                what, reason, log, tail = line.failed
+                error = LaunchFailed(what=what, reason=reason, log=log, tail=tail)
+                self._do(self._core.failed(error, self._loop.now))
             if line.shutdown:
                 self._do(self._core.shutdown(self._loop.now))
         if self._lines.ended:
@@ -123,17 +178,12 @@ class Shell:
 
     def _orphaned(self) -> None:
         _logger.info("the parent is gone")
-        remove_directory(self._first.directory)
+        # At once: whoever looks for us finds nothing, however long the loop's last round takes.
+        remove_directory(self._directory)
         self._loop.stop()
 
     def _servers_are_up(self, servers: int) -> None:
-        self._tell_parent(Report(servers=servers))
-        os.close(self._report)
-        self._report = -1
-
-    def _tell_parent(self, report: Report) -> None:
-        if self._report >= 0:
-            os.write(self._report, msgspec.json.encode(report) + b"\n")
+        self._parent.tell("ready", servers)
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -142,7 +192,8 @@ class Shell:
             match effect:
                 case Tell(peer, message):
                     # A peer that is gone is told so by the router itself.
-                    self._router.send(peer, [encode_control(message)])
+                    router, identity = peer
+                    self._routers[router].send(identity, [encode_control(message)])
                 case Log(level, text):
                     _logger.log(level, "%s", text)
                 case Exit(status, reason):
@@ -158,12 +209,17 @@ def main() -> int:
     if not line:
         return 0
     first = msgspec.json.decode(line, type=FirstLine)
-    report = os.dup(1)
+    parent = Parent()
     _log.to_file(first.log)
     try:
-        return Shell(first, lines, report).run()
-    except Exception:
+        return Shell(first, lines, parent).run()
+    except PSError as error:
+        _logger.error("%s", error)
+        parent.tell("failed", error)
+        return 1
+    except Exception as error:
         _logger.exception("the coordinator fails")
-        raise
+        parent.tell("failed", f"{type(error).__name__}: {error}")
+        return 1
     finally:
         logging.shutdown()

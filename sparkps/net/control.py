@@ -31,8 +31,9 @@ from typing import Any, Final
 import zmq
 
 from sparkps.errors import CoordinatorLost, PSError, RequestTimeout, WrongType, from_wire
-from sparkps.net.endpoint import parse
-from sparkps.net.rpc import reason_of
+from sparkps.net.curve import Curve
+from sparkps.net.endpoint import nearest, parse
+from sparkps.net.rpc import dial, reason_of
 from sparkps.net.sockets import Context, Frames, Monitor, new_context
 from sparkps.net.wakeup import Wakeup
 from sparkps.wire.frames import decode_control, encode_control
@@ -65,8 +66,8 @@ class ControlLink:
 
     Parameters
     ----------
-    endpoint
-        Where the coordinator listens.
+    addresses
+        Where the coordinator listens; the nearest one is taken.
     first_message
         Join or ServerUp.
     on_message
@@ -82,6 +83,8 @@ class ControlLink:
         Gives the figures that a heartbeat carries; called in the link's thread.
     context
         A context to share; None makes one.
+    curve
+        The application's keys; tcp connections speak CURVE with them.
 
     Attributes
     ----------
@@ -104,7 +107,7 @@ class ControlLink:
 
     def __init__(
         self,
-        endpoint: str,
+        addresses: str,
         first_message: Message,
         on_message: Callable[[Control], object],
         on_lost: Callable[[str], object],
@@ -113,8 +116,10 @@ class ControlLink:
         log: str = "",
         load: Callable[[], dict[str, float]] | None = None,
         context: Context | None = None,
+        curve: Curve | None = None,
     ) -> None:
-        self.endpoint = str(parse(endpoint))
+        self.endpoint = nearest(addresses)
+        self._curve = curve if parse(self.endpoint).scheme == "tcp" else None
         self.lost = ""
         self._on_message = on_message
         self._on_lost = on_lost
@@ -219,6 +224,7 @@ class ControlLink:
             socket.set(zmq.RECONNECT_IVL, -1)
             socket.set(zmq.SNDHWM, 0)
             socket.set(zmq.RCVHWM, 0)
+            dial(socket, parse(self.endpoint), self._curve)
             monitor = Monitor(socket)
             socket.connect(self.endpoint)
             reason = self._serve(Frames(socket), monitor)

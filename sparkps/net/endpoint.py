@@ -1,10 +1,14 @@
 """Addresses: ``ipc://path`` and ``tcp://host:port``.
 
 Covers what can be known from the text of an address. It opens no socket and resolves no name.
+
+Several addresses of one listener are one text, joined by commas; :func:`nearest` takes the local
+one where it is there.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from typing import Final, NamedTuple
 
@@ -23,6 +27,8 @@ class Endpoint(NamedTuple):
     Endpoint(scheme='tcp', path='', host='127.0.0.1', port=0)
     >>> str(parse("ipc:///tmp/sparkps-1/c"))
     'ipc:///tmp/sparkps-1/c'
+    >>> str(parse("tcp://[::1]:7000"))
+    'tcp://[::1]:7000'
     """
 
     scheme: str
@@ -31,7 +37,12 @@ class Endpoint(NamedTuple):
     port: int = 0
 
     def __str__(self) -> str:
-        return f"ipc://{self.path}" if self.scheme == "ipc" else f"tcp://{self.host}:{self.port}"
+        return f"ipc://{self.path}" if self.scheme == "ipc" else tcp(self.host, self.port)
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the host is an IPv6 address."""
+        return ":" in self.host
 
 
 def parse(text: str) -> Endpoint:
@@ -41,7 +52,7 @@ def parse(text: str) -> Endpoint:
     ------
     InvalidArgument
         That says what is wrong: another scheme, a relative or too long path, no port, an IPv6
-        address.
+        address without brackets.
     """
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in ("ipc", "tcp"):
@@ -49,11 +60,39 @@ def parse(text: str) -> Endpoint:
     if scheme == "ipc":
         return Endpoint("ipc", path=_checked_path(text, rest))
     host, separator, port = rest.rpartition(":")
-    if "[" in rest or ":" in host:
-        raise _bad(text, "IPv6 addresses are not supported; give an IPv4 address or a host name")
+    if host[:1] == "[" and host[-1:] == "]" and _is_ipv6(host[1:-1]):
+        host = host[1:-1]
+    elif "[" in rest or ":" in host:
+        raise _bad(text, "an IPv6 address stands in brackets, as in tcp://[::1]:7000")
     if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise _bad(text, "a tcp address is tcp://host:port with a port of 0 to 65535")
     return Endpoint("tcp", host=host, port=int(port))
+
+
+def tcp(host: str, port: int) -> str:
+    """The address of a port; an IPv6 address of a host gets its brackets."""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def nearest(addresses: str) -> str:
+    """Choose among the addresses of one listener: a local socket that this process may use, or
+    else the first tcp address.
+
+    Examples
+    --------
+    >>> nearest("ipc:///nowhere/c,tcp://10.0.0.1:7000")
+    'tcp://10.0.0.1:7000'
+
+    Raises
+    ------
+    InvalidArgument
+        One of them is no address.
+    """
+    found = [parse(text) for text in addresses.split(",")]
+    for endpoint in found:
+        if endpoint.scheme == "ipc" and os.access(endpoint.path, os.W_OK):
+            return str(endpoint)
+    return str(next((endpoint for endpoint in found if endpoint.scheme == "tcp"), found[0]))
 
 
 def ipc(directory: str, name: str) -> str:
@@ -74,6 +113,13 @@ def _checked_path(text: str, path: str) -> str:
             "use a shorter directory",
         )
     return path
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        return isinstance(ipaddress.ip_address(host), ipaddress.IPv6Address)
+    except ValueError:
+        return False
 
 
 def _bad(text: str, reason: str) -> InvalidArgument:

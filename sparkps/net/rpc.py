@@ -24,8 +24,9 @@ from typing import Final
 
 import zmq
 
-from sparkps.net.endpoint import parse
-from sparkps.net.sockets import Context, Event, Frames, Monitor
+from sparkps.net.curve import Curve
+from sparkps.net.endpoint import Endpoint, parse
+from sparkps.net.sockets import Context, Event, Frames, Monitor, Socket
 from sparkps.net.wakeup import Wakeup
 from sparkps.wire.effects import Buffer
 
@@ -33,7 +34,8 @@ _LOST: Final = {
     zmq.EVENT_DISCONNECTED: "the connection was closed",
     zmq.EVENT_CLOSED: "the connection was refused",
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "the other side does not speak ZMTP",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the other side does not speak ZMTP",
+    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the handshake failed: the other side is of an "
+    "application with another key, or not of sparkps",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the other side refused to admit us",
 }
 
@@ -48,6 +50,8 @@ class Connection:
     endpoint
         Where to connect. The constructor does not wait: what is sent before the connection stands
         goes out then, and a connection that is refused is soon :attr:`lost`.
+    curve
+        Speak CURVE, with the application's keys.
 
     Attributes
     ----------
@@ -55,14 +59,16 @@ class Connection:
         Why the connection is lost; empty while it lives.
     """
 
-    def __init__(self, context: Context, endpoint: str) -> None:
-        self.endpoint = str(parse(endpoint))
+    def __init__(self, context: Context, endpoint: str, curve: Curve | None = None) -> None:
+        where = parse(endpoint)
+        self.endpoint = str(where)
         self.lost = ""
         self._socket = context.socket(zmq.DEALER)
         self._socket.set(zmq.LINGER, 0)
         self._socket.set(zmq.RECONNECT_IVL, -1)
         self._socket.set(zmq.SNDHWM, 0)
         self._socket.set(zmq.RCVHWM, 0)
+        dial(self._socket, where, curve)
         self._frames = Frames(self._socket)
         self._monitor = Monitor(self._socket)
         self._socket.connect(self.endpoint)
@@ -122,6 +128,14 @@ class Connection:
                 return False
             self.lost = reason_of(event)
         return True
+
+
+def dial(socket: Socket, endpoint: Endpoint, curve: Curve | None) -> None:
+    """Set what a socket needs before it connects to an address."""
+    if endpoint.is_ipv6:
+        socket.set(zmq.IPV6, 1)
+    if curve is not None:
+        curve.call(socket)
 
 
 def reason_of(event: Event) -> str:

@@ -31,7 +31,9 @@ from typing import Final
 
 import zmq
 
-from sparkps.net.endpoint import parse
+from sparkps.errors import PortsTaken
+from sparkps.net.curve import Curve
+from sparkps.net.endpoint import Endpoint, parse
 from sparkps.net.sockets import Context, Frames, Monitor, bound_endpoint
 from sparkps.wire.effects import Buffer
 
@@ -50,6 +52,9 @@ _LOOKS: Final = 50
 _ENDED, _UNTOLD = -1, -2
 #: How long :meth:`Router.close` lets libzmq go on sending, in milliseconds: the last answers leave.
 LINGER_MS: Final = 200
+#: Largest frame of a stranger, who is read before he is known: far more than a message has
+#: (``message.maxBytes``, but at least one row), far less than would hurt.
+STRANGERS_FRAME: Final = 256 * 2**20
 
 
 class Router:
@@ -60,7 +65,16 @@ class Router:
     context
         Of :func:`sparkps.net.sockets.new_context`.
     endpoints
-        Addresses to bind; ``tcp://host:0`` takes any free port.
+        Addresses to bind; ``tcp://host:0`` takes any free port of ``ports``.
+    ports
+        First and last port to try; (0, 0) is any.
+    curve
+        Speak CURVE, and let in whom the gate of the context lets in.
+
+    Raises
+    ------
+    PortsTaken
+        All ports of the range are in use.
 
     Attributes
     ----------
@@ -77,12 +91,23 @@ class Router:
         only while this is False.
     """
 
-    def __init__(self, context: Context, endpoints: Sequence[str]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        endpoints: Sequence[str],
+        *,
+        ports: tuple[int, int] = (0, 0),
+        curve: Curve | None = None,
+    ) -> None:
         self._socket = context.socket(zmq.ROUTER)
         self._socket.set(zmq.LINGER, LINGER_MS)
         self._socket.set(zmq.ROUTER_MANDATORY, 1)
         self._socket.set(zmq.SNDHWM, QUEUE)
         self._socket.set(zmq.RCVHWM, QUEUE)
+        if curve is None:
+            self._socket.set(zmq.MAXMSGSIZE, STRANGERS_FRAME)
+        else:
+            curve.listen(self._socket)
         self._frames = Frames(self._socket)
         self._monitor = Monitor(self._socket)
         self.endpoints: list[str] = []
@@ -96,7 +121,7 @@ class Router:
         self._ending: list[_Ending] = []
         try:
             for text in endpoints:
-                self._socket.bind(str(parse(text)))
+                self._bind(parse(text), ports)
                 self.endpoints.append(bound_endpoint(self._socket))
         except BaseException:
             self.close()
@@ -191,6 +216,23 @@ class Router:
         if not self._socket.closed:
             self._monitor.close()
             self._socket.close()
+
+    def _bind(self, endpoint: Endpoint, ports: tuple[int, int]) -> None:
+        if endpoint.is_ipv6:
+            self._socket.set(zmq.IPV6, 1)
+        first, last = ports
+        if endpoint.scheme == "ipc" or endpoint.port or not first:
+            self._socket.bind(str(endpoint))
+            return
+        for port in range(first, last + 1):
+            try:
+                self._socket.bind(str(endpoint._replace(port=port)))
+            except zmq.ZMQError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                return
+        raise PortsTaken(ports=f"{first}-{last}", host=endpoint.host, needed=2)
 
     def _admit(self, peer: bytes, frame: zmq.Frame) -> None:
         fd = _descriptor(frame)

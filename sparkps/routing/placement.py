@@ -34,7 +34,9 @@ def score(server: int, group: int) -> int:
     return _mix(_mix(server) ^ group)
 
 
-def place(servers: Iterable[int], previous: Sequence[int] = ()) -> tuple[int, ...]:
+def place(
+    servers: Iterable[int], previous: Sequence[int] = (), *, keep: bool = False
+) -> tuple[int, ...]:
     """Give each group a server.
 
     Parameters
@@ -43,6 +45,9 @@ def place(servers: Iterable[int], previous: Sequence[int] = ()) -> tuple[int, ..
         Ids of the servers that may hold groups; at least one.
     previous
         Owners before, one per group; empty for a first placement.
+    keep
+        Leave every group where it is, as long as its server lives, whatever the balance: nothing
+        carries rows over.
 
     Returns
     -------
@@ -62,6 +67,8 @@ def place(servers: Iterable[int], previous: Sequence[int] = ()) -> tuple[int, ..
     # Who may have one group more: those that have the most now, then those of the lowest ids.
     larger = set(sorted(ids, key=lambda s: (-held[s], s))[:extra])
     room = {s: share + (s in larger) for s in ids}
+    if keep:
+        room = {s: max(size, held[s]) for s, size in room.items()}
     owners: dict[int, int] = {}
 
     def fill(pairs: Iterable[tuple[int, int]]) -> None:
@@ -75,7 +82,13 @@ def place(servers: Iterable[int], previous: Sequence[int] = ()) -> tuple[int, ..
     return tuple(owners[group] for group in range(GROUPS))
 
 
-def make_view(number: int, servers: Sequence[ServerInfo], previous: View | None = None) -> View:
+def make_view(
+    number: int,
+    servers: Sequence[ServerInfo],
+    previous: View | None = None,
+    *,
+    keep: bool = False,
+) -> View:
     """Make the view of these servers.
 
     Parameters
@@ -86,6 +99,8 @@ def make_view(number: int, servers: Sequence[ServerInfo], previous: View | None 
         The servers that live. None at all gives a view without owners.
     previous
         The view before: its placement is kept as far as it goes.
+    keep
+        Move no group of a server that lives.
 
     Returns
     -------
@@ -103,7 +118,7 @@ def make_view(number: int, servers: Sequence[ServerInfo], previous: View | None 
         return View(number=number)
     before = previous.owners if previous is not None else ()
     stamps = previous.changed if previous is not None else ()
-    owners = place((server.id for server in ordered), before)
+    owners = place((server.id for server in ordered), before, keep=keep)
     changed = tuple(
         stamps[group] if group < len(before) and before[group] == owner else number
         for group, owner in enumerate(owners)

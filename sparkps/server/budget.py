@@ -14,13 +14,19 @@ Not here: what to do with a write that does not fit (:mod:`sparkps.server.writes
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
+from sparkps._machine import machine_memory
+from sparkps.config import Settings, spark_memory
 from sparkps.errors import MemoryLimit
 from sparkps.store import Table
 
 Result = TypeVar("Result")
+
+#: Masters that kill an executor's container, servers included, when it uses more than it asked for.
+_WATCHED: Final = ("yarn", "k8s")
+_LEAST: Final = 64 * 2**20
 
 
 class Budget:
@@ -129,3 +135,27 @@ class Budget:
         for table in self._tables.values():
             table.array.limit = table.nbytes + share
         self._pool = free - share * len(self._tables)
+
+
+def beside_executor(settings: Settings, servers: int, spark: Mapping[str, str]) -> int:
+    """Return the limit of a server that stands beside an executor, in bytes.
+
+    What ``server.memory`` says; else, where a container is killed for using too much, half of the
+    executor's ``memoryOverhead`` (the JVM and the Python workers need the rest); else half of what
+    the executor's heap leaves of the machine. All over the servers of the executor.
+
+    Examples
+    --------
+    >>> conf = {"spark.master": "yarn", "spark.executor.memoryOverhead": "4g"}
+    >>> beside_executor(Settings(), 2, conf) / 2**30
+    1.0
+    """
+    if settings.server_memory is not None:
+        return settings.server_memory
+    heap, overhead = spark_memory(spark)
+    if spark.get("spark.master", "").startswith(_WATCHED):
+        room = overhead
+    else:
+        memory = machine_memory()
+        room = max(memory - heap, memory // 4)
+    return max(_LEAST, room // 2 // max(1, servers))

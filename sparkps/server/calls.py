@@ -173,7 +173,7 @@ def _unpickle(
     if not trusted:
         raise FunctionRefused(
             what="a function of your own",
-            reason="it came over a listener where nobody is authenticated; use a local connection",
+            reason="it came over a connection that is not encrypted; use the control port",
         )
     try:
         function, args = state.loads(pickle)

@@ -4,8 +4,8 @@ Rules:
 
 * A data message is answered, once (a scan by several chunks), whatever is in it. What breaks the
   protocol gets a typed error and changes nothing; the server lives on.
-* The first message of a connection is Hello; until then everything else is refused. (Here tickets
-  will be checked.)
+* The first message of a connection is Hello; until then everything else is refused. On a listener
+  that asks for tickets a Hello without a good one is refused too.
 * Commands of the coordinator are carried out in the order in which they come, each answered by one
   Done with its number, when it is done: a token is refused, or a session closed, from then on. A
   command that comes again finds its work done and says so.
@@ -17,6 +17,7 @@ Not here: forking the child that writes snapshots (the shell does what TakeSnaps
 
 from __future__ import annotations
 
+import enum
 import logging
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ import numpy as np
 from sparkps.errors import (
     FunctionFailed,
     MalformedRequest,
+    NotAdmitted,
     PSError,
     SnapshotFailed,
     VersionMismatch,
@@ -38,6 +40,7 @@ from sparkps.server.refs import Unknown
 from sparkps.server.state import DOOR_ERRORS, TRACEBACK, USERS, NotHere, State
 from sparkps.spec import TableInfo, View
 from sparkps.store import Table, make_table
+from sparkps.wire.auth import Admission
 from sparkps.wire.effects import Buffer, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
 from sparkps.wire.frames import decode_to_server, encode
 from sparkps.wire.messages import (
@@ -73,6 +76,23 @@ from sparkps.wire.messages import (
 _PEER: Final = "the client"
 
 
+class Door(enum.Enum):
+    """A listener: whom it lets in, and what they may do.
+
+    OPEN lets nobody in but this application's processes (a private directory, CURVE, or no security
+    at all): they may send functions. TICKET asks for a ticket and takes no functions, since what
+    follows the ticket could be somebody else's.
+    """
+
+    OPEN = "open"
+    TICKET = "ticket"
+
+    @property
+    def trusted(self) -> bool:
+        """Whether what comes by it may be unpickled."""
+        return self is Door.OPEN
+
+
 class ServerCore:
     """One server's decisions.
 
@@ -88,6 +108,8 @@ class ServerCore:
         Bytes of vocabularies and keysets per (table, session).
     loads
         Unpickles what trusted peers have sent.
+    admission
+        Checks the tickets of the listener that asks for them; None where there is none.
     """
 
     def __init__(
@@ -99,6 +121,7 @@ class ServerCore:
         max_bytes: int,
         keysets_max_bytes: int,
         loads: Callable[[Any], Any],
+        admission: Admission | None = None,
     ) -> None:
         self.state = State(
             server,
@@ -108,6 +131,8 @@ class ServerCore:
             keysets_max_bytes=keysets_max_bytes,
             loads=loads,
         )
+        self._admission = admission
+        self._ahead = 0.0
         self._peers: set[Any] = set()
         self._snapshots: dict[int, Snapshot] = {}
         self._requests = 0
@@ -123,17 +148,15 @@ class ServerCore:
 
     # --- data connections -----------------------------------------------------------------------
 
-    def received(
-        self, peer: Any, trusted: bool, frames: Sequence[Buffer], now: float
-    ) -> list[Effect]:
+    def received(self, peer: Any, door: Door, frames: Sequence[Buffer], now: float) -> list[Effect]:
         """Answer a message of a data connection.
 
         Parameters
         ----------
         peer
             Whom to answer; hashable, one per connection.
-        trusted
-            Whether the listener lets nobody in but holders of this application's secrets.
+        door
+            Which listener it came by.
         frames
             Header and buffers.
         now
@@ -153,7 +176,7 @@ class ServerCore:
                 return [Send(peer, reads.pull(self.state, peer, message, buffers))]
             if kind is Push:
                 return [Send(peer, writes.push(self.state, message, buffers))]
-            return self._rare(peer, trusted, message, buffers)
+            return self._rare(peer, door, message, buffers, now)
         except Unknown:
             return [Send(peer, encode(UnknownRef(message.id, message.ref)))]
         except NotHere:
@@ -181,12 +204,12 @@ class ServerCore:
                     refs.drop()
 
     def _rare(
-        self, peer: Any, trusted: bool, message: Any, buffers: Sequence[Buffer]
+        self, peer: Any, door: Door, message: Any, buffers: Sequence[Buffer], now: float
     ) -> list[Effect]:
         state = self.state
         kind = type(message)
         if kind is Function:
-            return [Send(peer, calls.call(state, trusted, message, buffers))]
+            return [Send(peer, calls.call(state, door.trusted, message, buffers))]
         if kind is Register:
             return [Send(peer, reads.register(state, peer, message, buffers))]
         if kind is MakeKeyset:
@@ -195,9 +218,9 @@ class ServerCore:
             return [Send(peer, chunk) for chunk in reads.scan(state, message, buffers)]
         if kind is Ping:
             return [Send(peer, encode(Acked(message.id)))]
-        return [Send(peer, self._hello(peer, message))]
+        return [Send(peer, self._hello(peer, door, message, now))]
 
-    def _hello(self, peer: Any, hello: Hello) -> list[Buffer]:
+    def _hello(self, peer: Any, door: Door, hello: Hello, now: float) -> list[Buffer]:
         state = self.state
         if hello.version != VERSION:
             raise VersionMismatch(peer=_PEER, theirs=hello.version, ours=VERSION)
@@ -206,6 +229,10 @@ class ServerCore:
                 reason=f"this is server {state.server}, incarnation {state.incarnation}, "
                 f"not {hello.server}, incarnation {hello.incarnation}"
             )
+        if door is Door.TICKET and peer not in self._peers:
+            if self._admission is None:
+                raise NotAdmitted(peer=f"server {state.server}", reason="it admits nobody here")
+            self._admission.check(hello.ticket, hello.client, now + self._ahead)
         self._peers.add(peer)
         return encode(Welcome(VERSION, state.server, state.incarnation, state.max_bytes))
 
@@ -215,6 +242,7 @@ class ServerCore:
         """Carry out a command of the coordinator; others of its messages are ignored."""
         kind = type(message)
         if isinstance(message, Joined):
+            self._ahead = message.now - now
             self._set_view(message.view)
             return []
         if isinstance(message, Leave):
@@ -259,8 +287,15 @@ class ServerCore:
             "bytes": float(budget.used),
             "limit": float(budget.limit),
             "tables": float(len(self.state.tables)),
+            "partitions": float(sum(len(h.table.partitions) for h in self.state.tables.values())),
+            "rows": float(sum(h.table.rows for h in self.state.tables.values())),
             "sessions": float(len(self.state.sessions)),
         }
+
+    @property
+    def tables(self) -> int:
+        """How many tables have a partition here."""
+        return sum(bool(hosted.open.any()) for hosted in self.state.tables.values())
 
     def table(self, table: int) -> Table:
         """A table, for the snapshot child; TableNotFound if it is not here."""

@@ -5,8 +5,15 @@ loop and keeps the heartbeat while that computes; and the leash, which waits for
 (SEMANTICS §10). A server whose stdin has ended leaves, within two seconds even if a user's function
 keeps its loop busy; so does one whose coordinator is gone, since nothing can reach its tables then.
 
-Listeners: ``ipc://<directory>/s<id>``, whose directory only this user can enter, is trusted. TCP on
-127.0.0.1 opens on request and is not: it refuses pickled functions.
+Listeners (SEMANTICS §3; DESIGN §10): a local socket, whose directory only this user can enter; and,
+where the parent gives a host, two tcp ports:
+
+* *data* takes tickets. What follows the ticket is as open as the network is, so it takes no pickled
+  functions.
+* *control* speaks CURVE: only holders of the application's key come in, encrypted, and may send
+  functions. With ``security=encrypt`` there is no other port; with ``none`` there is one, for all.
+
+A third, for other servers, comes with what they have to say to each other (replicas).
 
 Not here: any decision (:mod:`sparkps.server.core`).
 """
@@ -19,23 +26,32 @@ import os
 import signal
 import socket
 import threading
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from sparkps import _log
 from sparkps._malloc import keep_freed_memory
-from sparkps.config import Settings
+from sparkps._parent import Lines, Parent
+from sparkps.config import Settings, port_range
+from sparkps.errors import PSError
+from sparkps.net import endpoint
 from sparkps.net.control import ControlLink
+from sparkps.net.curve import Curve
+from sparkps.net.directory import remove_directory, runtime_directory
 from sparkps.net.endpoint import ipc
 from sparkps.net.faults import delayed
+from sparkps.net.gate import Gate
+from sparkps.net.hosts import advertised, is_any, resolve
 from sparkps.net.loop import Loop
 from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
-from sparkps.server.core import ServerCore
+from sparkps.server.budget import beside_executor
+from sparkps.server.core import Door, ServerCore
 from sparkps.server.snapshots import Snapshots
 from sparkps.spec import ServerInfo
 from sparkps.wire import userfn
+from sparkps.wire.auth import Admission, Secret
 from sparkps.wire.effects import Buffer, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
 from sparkps.wire.messages import VERSION, Message, ServerUp
 
@@ -55,27 +71,36 @@ class Start(msgspec.Struct, forbid_unknown_fields=True):
     server, incarnation
         Who this is.
     coordinator
-        Endpoint of the coordinator.
+        Addresses of the coordinator.
+    conf
+        The settings, as keys of a Spark configuration.
+    secret
+        The application's key; empty where nothing goes by tcp.
+    host
+        Listen there by tcp; empty: on the local socket only.
     directory
-        Where the ipc socket goes.
+        Where the local socket goes; empty makes one, which is removed at the end.
     memory
-        Bytes that may be used.
-    tcp
-        Listen on 127.0.0.1 as well.
+        Bytes that may be used; 0: what the settings say, or a part of the machine.
     log
         Path of the log file; empty for stderr.
-    settings
-        What differs from the defaults.
+    executor, per_executor, spark
+        Of the executor that this server stands beside: its id, how many servers it has, and what
+        Spark was told about its memory.
     """
 
     server: int
     incarnation: int
     coordinator: str
-    directory: str
-    memory: int
-    tcp: bool = False
+    conf: dict[str, str] = {}
+    secret: str = ""
+    host: str = ""
+    directory: str = ""
+    memory: int = 0
     log: str = ""
-    settings: dict[str, Any] = {}
+    executor: str = ""
+    per_executor: int = 1
+    spark: dict[str, str] = {}
 
 
 class Shell:
@@ -85,46 +110,61 @@ class Shell:
     ----------
     start
         Its first line.
+    parent
+        Is told what happens.
     """
 
-    def __init__(self, start: Start) -> None:
-        settings = Settings.from_dict(start.settings)
+    def __init__(self, start: Start, parent: Parent) -> None:
+        settings = Settings.load(start.conf)
+        self._parent = parent
+        self._own = "" if start.directory else runtime_directory()
+        directory = start.directory or self._own
+        secret = Secret(start.secret) if start.secret else None
         self._core = ServerCore(
             start.server,
             start.incarnation,
-            limit=start.memory,
+            limit=start.memory or beside_executor(settings, start.per_executor, start.spark),
             max_bytes=settings.message_max_bytes,
             keysets_max_bytes=settings.keysets_max_bytes,
             loads=userfn.loads,
+            admission=None
+            if secret is None
+            else Admission(secret.derive("ticket"), start.server, start.incarnation),
         )
         self._loop = Loop()
         self._snapshots = Snapshots(self._core, self._loop, self._carry_out)
         self._status = 0
         self._load: dict[str, float] = {}
+        self._tables = 0
         self._context = new_context()
-        self._routers = [Router(self._context, [ipc(start.directory, f"s{start.server}")])]
-        if start.tcp or settings.tcp:
-            self._routers.append(Router(self._context, ["tcp://127.0.0.1:0"]))
-        for number, router in enumerate(self._routers):
-            self._serve(router, number == 0, settings, start.server)
+        self._routers: list[Router] = []
+        self._gate: Gate | None = None
+        curve = None if secret is None or settings.security == "none" else Curve(secret)
+        self._faults = (settings.faults_delay_ms, settings.faults_seed + start.server)
+        data = self._listen(Door.OPEN, ipc(directory, f"s{start.server}"))
+        tcp, control = self._listen_far(start.host, settings, curve) if start.host else ("", "")
         info = ServerInfo(
             start.server,
             start.incarnation,
-            self._routers[0].endpoints[0],
-            self._routers[1].endpoints[0] if len(self._routers) > 1 else "",
+            data,
+            tcp,
             os.getpid(),
             socket.gethostname(),
             start.log,
+            control,
         )
         self._link = ControlLink(
             start.coordinator,
             ServerUp(VERSION, info),
             self._on_command,
             self._on_lost,
+            timeout=settings.start_timeout,
             load=self._figures,
+            curve=curve,
         )
         self._carry_out(self._core.command(self._link.joined, self._loop.now))
-        log.info("server %d is up at %s %s", info.id, info.data, info.tcp)
+        log.info("server %d is up at %s %s %s", info.id, info.data, info.tcp, info.control)
+        parent.tell("up", f"{data} {tcp} {control}")
 
     def run(self) -> int:
         """Serve until told to leave; return the exit status."""
@@ -133,29 +173,56 @@ class Shell:
         self._link.close()
         for router in self._routers:
             router.close()
+        if self._gate is not None:
+            self._gate.close()
         self._context.term()
+        if self._own:
+            remove_directory(self._own)
         return self._status
 
-    def _serve(self, router: Router, trusted: bool, settings: Settings, server: int) -> None:
+    def _listen_far(self, host: str, settings: Settings, curve: Curve | None) -> tuple[str, str]:
+        """Listen by tcp; return the data and the control address, of which one may be missing."""
+        address = resolve(settings.bind_host or host)
+        known = settings.advertise_host or (host if is_any(address) else "")
+        port, ports = endpoint.tcp(address, 0), port_range(settings.ports)
+        if curve is None or settings.security == "none":
+            return advertised(self._listen(Door.OPEN, port, ports), known), ""
+        self._gate = Gate(self._context, self._loop, curve)
+        control = advertised(self._listen(Door.OPEN, port, ports, curve), known)
+        if settings.security == "encrypt":
+            return "", control
+        return advertised(self._listen(Door.TICKET, port, ports), known), control
+
+    def _listen(
+        self, door: Door, address: str, ports: tuple[int, int] = (0, 0), curve: Curve | None = None
+    ) -> str:
+        """Open a listener; return its address."""
+        router = Router(self._context, [address], ports=ports, curve=curve)
+        number = len(self._routers)
+        self._routers.append(router)
+        self._serve(router, number, door)
+        return router.endpoints[0]
+
+    def _serve(self, router: Router, number: int, door: Door) -> None:
         received, send, carry_out = self._core.received, router.send, self._carry_out
 
         def on_message(peer: bytes, frames: list[Buffer], now: float) -> None:
             # A peer of the core is unique over the routers.
-            for effect in received((trusted, peer), trusted, frames, now):
+            for effect in received((number, peer), door, frames, now):
                 if type(effect) is Send:
                     send(peer, effect.frames)
                 else:
                     carry_out([effect])
 
         def on_gone(peer: bytes, now: float) -> None:
-            self._core.disconnected((trusted, peer))
+            self._core.disconnected((number, peer))
 
         message, gone = delayed(
             self._loop,
             on_message,
             on_gone,
-            delay_ms=settings.faults_delay_ms,
-            seed=settings.faults_seed + server,
+            delay_ms=self._faults[0],
+            seed=self._faults[1],
         )
         self._loop.serve(router, message, gone)
 
@@ -170,6 +237,12 @@ class Shell:
             elif isinstance(effect, Exit):
                 self._leave(effect.status, effect.reason)
 
+    def _command(self, message: Message) -> None:
+        self._carry_out(self._core.command(message, self._loop.now))
+        if self._core.tables != self._tables:
+            self._tables = self._core.tables
+            self._parent.tell("holding", self._tables)
+
     def _leave(self, status: int, reason: str) -> None:
         log.log(logging.ERROR if status else logging.INFO, "leaving: %s", reason)
         self._status = status
@@ -178,7 +251,7 @@ class Shell:
     # --- in the link's thread
 
     def _on_command(self, message: Message) -> None:
-        self._loop.post(lambda: self._carry_out(self._core.command(message, self._loop.now)))
+        self._loop.post(lambda: self._command(message))
 
     def _on_lost(self, reason: str) -> None:
         self._loop.post(lambda: self._leave(_ORPHAN, f"the coordinator is gone: {reason}"))
@@ -198,31 +271,30 @@ class Shell:
             pass
         self._loop.post(lambda: self._leave(0, "the end of stdin: our parent is gone"))
         threading.Event().wait(_PATIENCE)
+        if self._own:
+            remove_directory(self._own)
         os._exit(1)
 
 
 def main() -> int:
     """Read the first line of stdin, serve, return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    line = _first_line()
+    line = Lines(0).first()
     if not line:
         return 0
     start = msgspec.json.decode(line, type=Start)
+    parent = Parent()
     _log.to_file(start.log)
     keep_freed_memory()
     try:
-        shell = Shell(start)
+        shell = Shell(start, parent)
         gc.collect()
         gc.freeze()
         return shell.run()
-    except Exception:
+    except PSError as error:
+        log.error("%s", error)
+        parent.tell("failed", error)
+    except Exception as error:
         log.exception("server %d ends", start.server)
-        return 1
-
-
-def _first_line() -> bytes:
-    """Read stdin byte by byte up to a newline, so that nothing after it is swallowed."""
-    line = bytearray()
-    while (byte := os.read(0, 1)) and byte != b"\n":
-        line += byte
-    return bytes(line)
+        parent.tell("failed", f"{type(error).__name__}: {error}")
+    return 1

@@ -119,7 +119,6 @@ class PSContext:
             try:
                 info = ClientInfo(
                     self._launcher.endpoint,
-                    self._launcher.directory,
                     tuple(self.settings.to_dict().items()),
                 )
                 self._client = client_for(info, role="driver")

@@ -236,6 +236,16 @@ class Table(ABC):
         """Bytes of memory taken by the local partitions."""
         return int(self.array.nbytes)
 
+    @property
+    def partitions(self) -> list[int]:
+        """Numbers of the local partitions."""
+        return [int(p) for p in self.array.open_partitions()]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the local partitions."""
+        return sum(self.array.rows(p) for p in self.partitions)
+
     def count(self, partitions: Sequence[int] | Array) -> Array:
         """Return the number of rows of each partition, int64."""
         return np.array([self.array.rows(int(p)) for p in partitions], np.int64)

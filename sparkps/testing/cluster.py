@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final
 
+from sparkps.client.keys import remember
 from sparkps.client.shell import Client, ClientInfo, client_for
 from sparkps.client.table import Table
 from sparkps.config import Settings
@@ -36,7 +37,8 @@ class LocalCluster:
     servers
         How many servers.
     **settings
-        Settings by field name, as ``dead="2s"`` or ``tcp=True``.
+        Settings by field name, as ``dead="2s"``; with ``bind_host="127.0.0.1"`` all listen by tcp
+        as well.
 
     Examples
     --------
@@ -105,7 +107,9 @@ class LocalCluster:
     def info(self) -> ClientInfo:
         """How other processes reach this cluster."""
         settings = tuple(self.settings.to_dict().items())
-        return ClientInfo(self.launcher.endpoint, self.launcher.directory, settings)
+        if self.launcher.secret is not None:
+            remember(self.launcher.endpoint, self.launcher.secret)
+        return ClientInfo(self.launcher.endpoint, settings)
 
     def client(self) -> Client:
         """The driver's client, of this process."""

@@ -11,8 +11,10 @@ import signal
 import sys
 import threading
 
+from sparkps.client.keys import remember
 from sparkps.client.training import join_run
 from sparkps.wire import userfn
+from sparkps.wire.auth import Secret
 
 
 def _watch(stdin: int) -> None:
@@ -30,7 +32,9 @@ def main() -> int:
     if len(payload) < size or not payload:
         return 1
     threading.Thread(target=_watch, args=(stdin.fileno(),), daemon=True).start()
-    info, spec, rank, attempt, step, batches, rows = userfn.loads(payload)
+    info, key, spec, rank, attempt, step, batches, rows = userfn.loads(payload)
+    if key:
+        remember(info.coordinator, Secret(key))
     with join_run(info, spec, rank, task=attempt) as run:
         if not run.finished:
             run.wait_for_gang()

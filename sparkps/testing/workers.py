@@ -178,6 +178,7 @@ class Workers:
         payload = userfn.dumps(
             (
                 self._info,
+                None if self._client.secret is None else self._client.secret.hex,
                 self.spec,
                 rank,
                 attempt,

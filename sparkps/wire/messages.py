@@ -44,8 +44,8 @@ class Message(msgspec.Struct, array_like=True, gc=False):
 
 
 class Hello(Message, tag=1):
-    """First message of a data connection. ``ticket`` is empty until connections are admitted by
-    tickets.
+    """First message of a data connection. ``ticket`` admits it where the listener asks for one
+    (:mod:`sparkps.wire.auth`).
     """
 
     version: int
@@ -284,11 +284,12 @@ class ServerUp(Message, tag=65):
 
 
 class Joined(Message, tag=66):
-    """Answer to Join and ServerUp."""
+    """Answer to Join and ServerUp. ``now`` is the coordinator's time, which tickets expire by."""
 
     version: int
     view: View
     heartbeat: float
+    now: float = 0.0
 
 
 class Beat(Message, tag=67):
@@ -417,6 +418,15 @@ class GetView(Message, tag=82):
 
 
 # worker -> coordinator
+
+
+class Gather(Message, tag=83):
+    """Make the first view when ``servers`` servers are up; where there is no table yet, with all
+    that are up. -> View, or why they do not come.
+    """
+
+    id: int
+    servers: int
 
 
 class RegisterRank(Message, tag=96):
@@ -708,6 +718,7 @@ Control = (
     | ServerExited
     | Shutdown
     | GetView
+    | Gather
     | RegisterRank
     | Ready
     | Tick

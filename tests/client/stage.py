@@ -19,7 +19,7 @@ from sparkps.errors import PSError
 from sparkps.net.loopback import End, Network
 from sparkps.routing.partitioner import Routes
 from sparkps.routing.placement import make_view
-from sparkps.server.core import ServerCore
+from sparkps.server.core import Door, ServerCore
 from sparkps.spec import ServerInfo, SessionSpec, TableInfo, TableSpec, View
 from sparkps.wire import messages as m
 from sparkps.wire import userfn
@@ -53,7 +53,7 @@ class Cluster:
 
     def _receiver(self, core: ServerCore) -> Callable[[End, Any], None]:
         def received(end: End, frames: Any) -> None:
-            for effect in core.received(end, True, frames, self.network.now):
+            for effect in core.received(end, Door.OPEN, frames, self.network.now):
                 if isinstance(effect, Send):
                     effect.peer.send(effect.frames)
 
@@ -136,6 +136,9 @@ class LoopClient:
         seat.raise_error()
 
     def glance(self) -> None:
+        pass
+
+    def elevate(self, servers: Sequence[int]) -> None:
         pass
 
     def perform(self, effects: Sequence[Effect]) -> None:

@@ -227,9 +227,7 @@ def test_outside_a_run_and_the_driver_a_handle_only_reads(
     create: Create, cluster: LocalCluster
 ) -> None:
     table = create(dim=10, optimizer=SGD(lr=0.1))
-    info = ClientInfo(
-        cluster.info.coordinator, cluster.info.directory, cluster.info.settings, tcp=True
-    )
+    info = ClientInfo(cluster.info.coordinator, cluster.info.settings, tcp=True)
     reader = Table(client_for(info), table.info)
     try:
         assert reader.pull([1]).tolist() == [0]

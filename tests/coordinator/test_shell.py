@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from sparkps._parent import told
 from sparkps.config import child_environment
 from sparkps.coordinator.leash import FirstLine
 from sparkps.net.directory import runtime_directory
-from sparkps.net.endpoint import ipc
 
 #: Bound of every wait here.
 PATIENCE = 30.0
@@ -37,7 +37,7 @@ sys.exit(main())
 def test_one_signal_after_the_other_ends_it_though_its_stdin_is_open() -> None:
     # The death of a parent with several threads is told once for each of them.
     directory = runtime_directory()
-    first = FirstLine(ipc(directory, "c"), directory, 1, os.path.join(directory, "log"))
+    first = FirstLine(servers=1, directory=directory, log=os.path.join(directory, "log"))
     with subprocess.Popen(
         [sys.executable, "-c", COORDINATOR],
         stdin=subprocess.PIPE,
@@ -49,7 +49,7 @@ def test_one_signal_after_the_other_ends_it_though_its_stdin_is_open() -> None:
             assert coordinator.stdout is not None
             coordinator.stdin.write(msgspec.json.encode(first) + b"\n")
             coordinator.stdin.flush()
-            assert b"endpoint" in coordinator.stdout.readline()
+            assert told(coordinator.stdout.readline()) == ("listening", f"ipc://{directory}/c")
             coordinator.send_signal(signal.SIGTERM)
             assert coordinator.wait(PATIENCE) == 0
         finally:

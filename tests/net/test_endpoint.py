@@ -26,8 +26,9 @@ def test_an_address_survives_parsing(text: str) -> None:
         ("tcp://host:65536", "with a port of 0 to 65535"),
         ("tcp://:80", "with a port of 0 to 65535"),
         ("tcp://host:-1", "with a port of 0 to 65535"),
-        ("tcp://[::1]:80", "IPv6 addresses are not supported"),
-        ("tcp://::1:80", "IPv6 addresses are not supported"),
+        ("tcp://::1:80", "an IPv6 address stands in brackets"),
+        ("tcp://[localhost]:80", "an IPv6 address stands in brackets"),
+        ("tcp://[::1:80", "an IPv6 address stands in brackets"),
     ],
 )
 def test_a_bad_address_is_refused_with_a_sentence(text: str, reason: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from sparkps.kernels.keys import partition_of
 from sparkps.optim.base import Optimizer
-from sparkps.server.core import ServerCore
+from sparkps.server.core import Door, ServerCore
 from sparkps.spec import GROUPS, InitSpec, ServerInfo, SessionSpec, TableInfo, TableSpec, View
 from sparkps.wire import messages as m
 from sparkps.wire import userfn
@@ -98,7 +98,7 @@ class Server:
         info = ServerInfo(0, 7, "ipc://nowhere")
         self.view = View(1, (info,), (0,) * GROUPS, (1,) * GROUPS)
         self._ids = 0
-        self.trusted = True
+        self.door = Door.OPEN
         self.command(m.SetView(1, self.view))
         self.hello("me")
 
@@ -116,7 +116,7 @@ class Server:
         return effect.message
 
     def answers(self, frames: Any, peer: str = "me") -> list[tuple[Any, Any]]:
-        effects = self.core.received(peer, self.trusted, frames, 0.0)
+        effects = self.core.received(peer, self.door, frames, 0.0)
         sent = [effect for effect in effects if isinstance(effect, Send)]
         assert all(effect.peer == peer for effect in sent)
         return [decode_from_server(effect.frames) for effect in sent]

@@ -10,6 +10,7 @@ import pytest
 from sparkps.errors import InvalidArgument, from_wire
 from sparkps.optim import SGD
 from sparkps.optim.base import Optimizer
+from sparkps.server.core import Door
 from sparkps.spec import TableInfo, TableSpec
 from sparkps.wire import arrays, userfn
 from sparkps.wire import messages as m
@@ -114,7 +115,7 @@ def test_an_error_of_ours_with_fields_that_do_not_travel_is_told_in_words(filled
 
 def test_an_untrusted_listener_takes_built_ins_only(server, filled):
     table, rank = filled
-    server.trusted = False
+    server.door = Door.TICKET
     answer, _ = rank.call(table, m.REDUCE, pickle=(len, ()))
     assert answer.code == "FunctionRefused"
     answer, statuses = rank.call(table, m.APPLY, pickle=(len, ()))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sparkps.errors import _BY_NAME
 from sparkps.optim import FTRL
+from sparkps.server.core import Door
 from sparkps.wire import messages as m
 from sparkps.wire.frames import encode
 
@@ -95,7 +96,7 @@ def test_any_frames(make_server_once, frames):
 @given(data=st.data())
 def test_any_messages_with_any_buffers(make_server, data):
     server = prepared(make_server)
-    server.trusted = False
+    server.door = Door.TICKET
     for _ in range(8):
         message = data.draw(MESSAGES)
         buffers = data.draw(st.lists(BUFFERS, max_size=3))

@@ -16,6 +16,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
+from sparkps.config import Settings
+from sparkps.net.curve import Curve
 from sparkps.net.directory import remove_directory, runtime_directory
 from sparkps.net.endpoint import ipc
 from sparkps.net.rpc import Connection
@@ -25,9 +27,13 @@ from sparkps.optim import SGD
 from sparkps.spec import GROUPS, SessionSpec, TableInfo, TableSpec, View
 from sparkps.wire import messages as m
 from sparkps.wire import userfn
+from sparkps.wire.auth import Secret, new_ticket
 from sparkps.wire.frames import decode_control, decode_from_server, encode, encode_control
 
 SECONDS = 30
+KEY = "7f" * 32
+#: The coordinator's time at the start.
+NOW = 5000.0
 
 
 def endless(part: Any) -> None:
@@ -42,7 +48,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 class Program:
     """A server process, and the control endpoint that it joins."""
 
-    def __init__(self, memory: int = 1 << 30, **settings: Any) -> None:
+    def __init__(
+        self, memory: int = 1 << 30, host: str = "127.0.0.1", key: str = KEY, **settings: Any
+    ) -> None:
         self.context = new_context()
         self.directory = runtime_directory()
         self.log = os.path.join(self.directory, "log")
@@ -57,16 +65,17 @@ class Program:
             "incarnation": 7,
             "coordinator": endpoint,
             "directory": self.directory,
-            "tcp": True,
+            "host": host,
+            "secret": key,
             "memory": memory,
             "log": self.log,
-            "settings": settings,
+            "conf": Settings(**settings).to_conf(),
         }
         self.stdin.write(json.dumps(start).encode() + b"\n")
         self.stdin.flush()
         self.peer, up = self.hear()
         self.info = up.server
-        self.tell(m.Joined(m.VERSION, View(0), 0.05))
+        self.tell(m.Joined(m.VERSION, View(0), 0.05, NOW))
         self.op = 0
         self.command(m.SetView, view=View(1, (self.info,), (3,) * GROUPS, (1,) * GROUPS))
 
@@ -97,12 +106,17 @@ class Program:
         assert done.op == self.op
         return done
 
-    def connect(self, endpoint: str) -> Connection:
-        connection = Connection(self.context, endpoint)
+    def connect(self, endpoint: str, curve: Curve | None = None) -> Connection:
+        connection = Connection(self.context, endpoint, curve)
         self.connections.append(connection)
-        answer, _ = self.ask(connection, encode(m.Hello(m.VERSION, b"", 3, 7)))
+        answer, _ = self.ask(connection, self.hello())
         assert answer == m.Welcome(m.VERSION, 3, 7, 4 << 20)
         return connection
+
+    def hello(self, key: str = KEY, client: bytes = b"test", server: int = 3) -> Any:
+        """Hello with a ticket of a key."""
+        ticket = new_ticket(Secret(key).derive("ticket"), client, server, 7, NOW)
+        return encode(m.Hello(m.VERSION, client, 3, 7, ticket))
 
     def ask(self, connection: Connection, frames: Any) -> tuple[Any, Any]:
         connection.send(frames)
@@ -162,13 +176,15 @@ def test_it_serves_local_sockets_and_tcp(program):
         assert (answer, np.frombuffer(values, np.float32).tolist()) == (m.Rows(2), [1.0, 1.0])
 
 
-def test_only_local_sockets_take_pickles(program):
+def test_only_local_sockets_and_the_control_port_take_pickles(program):
     connection = program.filled()
     slices = np.array([[0, 0, 0, -1, -1, -1]], np.int64)
     reduce = encode(m.Function(3, 1, 0, 0, 0, 0, 1, 0), slices, b"no pickle")
     remote = program.connect(program.info.tcp)
     assert program.ask(remote, reduce)[0].code == "FunctionRefused"
     assert program.ask(connection, reduce)[0].code == "FunctionFailed"
+    control = program.connect(program.info.control, Curve(Secret(KEY)))
+    assert program.ask(control, reduce)[0].code == "FunctionFailed"
 
 
 def test_heartbeats_carry_figures(program):

@@ -19,7 +19,7 @@ from sparkps.config import Settings
 from sparkps.consistency.clocks import NEVER
 from sparkps.coordinator.core import TICK, CoordinatorCore
 from sparkps.net.loopback import End, Network
-from sparkps.server.core import ServerCore
+from sparkps.server.core import Door, ServerCore
 from sparkps.spec import ServerInfo
 from sparkps.testing.simulation.faults import Faults
 from sparkps.testing.simulation.history import History
@@ -184,7 +184,7 @@ class ServerMachine:
         return self._ask(end, frames)
 
     def _ask(self, end: End, frames: Any) -> list[list[Buffer]]:
-        effects = self._checked(self.core.received(end, True, frames, self._network.now))
+        effects = self._checked(self.core.received(end, Door.OPEN, frames, self._network.now))
         answers = [effect.frames for effect in effects if isinstance(effect, Send)]
         if self._replaced or self._closed_sessions:
             self._check_served(frames, answers)
