@@ -136,7 +136,7 @@ def _one_of(*words: str) -> _Kind:
 _FLAG = _Kind("true or false", _parse_bool, lambda _: True, "must be true or false")
 _TEXT = _Kind("text", str, bool, "must not be empty")
 _COUNT = _Kind("number", _parse_int, lambda v: 1 <= v <= 1024, "must be a whole number, 1 to 1024")
-_FEW = _Kind("number", _parse_int, lambda v: 0 <= v <= 64, "must be a whole number, 0 to 64")
+_FEW = _Kind("number", _parse_int, lambda v: 1 <= v <= 64, "must be a whole number, 1 to 64")
 _NUMBER = _Kind("number", _parse_int, lambda v: 0 <= v < 2**63, "must be a whole number from 0")
 _SIZE = _Kind(
     "bytes", parse_bytes, lambda v: v >= 2**16, "must be bytes as in 65536, 64m or 2g, at least 64k"
@@ -167,9 +167,9 @@ class Settings:
     >>> settings = Settings.load({"spark.sparkps.server.memory": "2g"}, servers=3)
     >>> settings.server_memory, settings.servers
     (2147483648, 3)
-    >>> Settings.load({"spark.sparkps.prots": "7"})  # doctest: +ELLIPSIS
+    >>> Settings.load({"spark.sparkps.port": "7"})
     Traceback (most recent call last):
-    sparkps.errors.InvalidSetting: setting prots='7': there is no such setting; did you mean...ports'?
+    sparkps.errors.InvalidSetting: setting port='7': there is no such setting; did you mean 'ports'?
     """
 
     servers: int | None = _setting(
@@ -182,8 +182,8 @@ class Settings:
     servers_per_executor: int = _setting(
         1,
         _FEW,
-        "Server processes beside each executor, with the plugin. 0: none, for executors that only "
-        "train.",
+        "Server processes beside each executor, with the plugin. A server is one thread: more of "
+        "them serve more than four task slots.",
         start=True,
     )
     launch: str = _setting(
