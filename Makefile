@@ -6,7 +6,8 @@ SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
-SOURCES := setup.py setup.cfg pyproject.toml $(wildcard sparkps/kernels/*.pyx sparkps/kernels/*.pxd)
+SOURCES := setup.py setup.cfg pyproject.toml \
+    $(wildcard sparkps/kernels/*.pyx sparkps/kernels/*.pxd sparkps/plugin/java/org/sparkps/*.java)
 
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
@@ -20,9 +21,10 @@ setup: $(SETUP)
 $(SETUP): $(SOURCES) tests/constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python >= 3.11 is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
 	@command -v gcc >/dev/null || { echo "gcc is needed to compile the kernels"; exit 1; }
-	@command -v java >/dev/null || { echo "a JDK (17 or newer) is needed to run Spark"; exit 1; }
+	@command -v javac >/dev/null || { echo "a JDK (17 or newer) is needed to run Spark and compile its plugin"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c tests/constraints.txt "setuptools>=68" "Cython>=3.0.10" wheel
+	$(BIN)/python -m pip install -q -c tests/constraints.txt "setuptools>=68" "Cython>=3.0.10" wheel \
+	    "pyspark[sql]>=3.5,<5"
 	$(BIN)/python -m pip install -q -c tests/constraints.txt --no-build-isolation -e ".[dev]"
 	@# Children start in half the time when they need not compile Python themselves.
 	$(BIN)/python -m compileall -q sparkps
@@ -60,4 +62,4 @@ soak: $(SETUP)
 	$(BIN)/python -m sparkps.testing.simulation --seconds $(SECONDS)
 
 clean:
-	rm -rf build $(VENV) sparkps/kernels/*.so sparkps/kernels/*.c *.egg-info
+	rm -rf build $(VENV) sparkps/kernels/*.so sparkps/kernels/*.c sparkps/plugin/sparkps.jar *.egg-info

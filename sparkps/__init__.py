@@ -14,6 +14,7 @@ from sparkps._version import __version__
 
 if TYPE_CHECKING:
     from sparkps import errors, optim
+    from sparkps.plugin import jar_path
     from sparkps.spark.batches import CSR, csr
     from sparkps.spark.context import PSContext
     from sparkps.spark.libsvm import read_libsvm
@@ -27,6 +28,7 @@ __all__ = [
     "errors",
     "functions",
     "init",
+    "jar_path",
     "optim",
     "read_libsvm",
 ]
@@ -39,6 +41,7 @@ _WHERE: dict[str, tuple[str, str]] = {
     "errors": ("sparkps.errors", ""),
     "functions": ("sparkps.store.functions", ""),
     "init": ("sparkps.store.init", ""),
+    "jar_path": ("sparkps.plugin", "jar_path"),
     "optim": ("sparkps.optim", ""),
     "read_libsvm": ("sparkps.spark.libsvm", "read_libsvm"),
 }

@@ -37,9 +37,10 @@ to do next. Each class also inherits the builtin that a Python user would expect
     ├── NotAdmitted (PermissionError)       without the application's key, or with a used ticket
     ├── KeyMissing (PermissionError)        a task cannot find the application's key
     ├── SnapshotFailed (OSError) / PathExists (FileExistsError) / BrokenModel (ValueError)
-    └── LaunchFailed (RuntimeError)
-        ├── ServersMissing (TimeoutError)   fewer servers came than were asked for
-        └── PortsTaken (OSError)            no port of the range is free
+    ├── LaunchFailed (RuntimeError)
+    │   ├── ServersMissing (TimeoutError)   fewer servers came than were asked for
+    │   └── PortsTaken (OSError)            no port of the range is free
+    └── JarMissing (FileNotFoundError)      the package was not built
 """
 
 from __future__ import annotations
@@ -348,4 +349,11 @@ class PortsTaken(LaunchFailed, OSError):
     sentence = (
         "no port of {ports} is free on {host}; {needed} are needed for each server on a host and 1 "
         "for the coordinator. Widen spark.sparkps.ports, or unset it to take any free port"
+    )
+
+
+class JarMissing(PSError, FileNotFoundError):
+    sentence = (
+        "the Spark plugin's jar {path} is missing, so this sparkps was not built. With a JDK on "
+        "the path, run `pip install .` in its sources (`pip install -e .` for a checkout)"
     )

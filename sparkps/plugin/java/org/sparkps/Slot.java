@@ -1,0 +1,150 @@
+package org.sparkps;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * One place for a server on an executor: the server in it is started again when it dies.
+ *
+ * <p>Rules:
+ *
+ * <ul>
+ *   <li>A server that does not come up is reported as failed, once, and its slot stays empty: what
+ *       ails it (no Python, no package) would ail the next one too.
+ *   <li>A server that ends after it was up is reported with its status, and another one with a fresh
+ *       number takes its place, three times at most.
+ *   <li>Nothing is reported once the executor stops.
+ * </ul>
+ */
+final class Slot implements Sidecar.Events {
+    private static final int RESTARTS = 3;
+
+    private final int index;
+    private final ServerLaunch launch;
+    private final Link driver;
+    private final Pin pin;
+    private final Duration limit;
+    private final CompletableFuture<Void> settled = new CompletableFuture<>();
+
+    private int restarts;
+    private int server = -1;
+    private boolean up;
+    private String failure;
+    private LogFile log;
+    private volatile Sidecar process;
+    private volatile boolean stopping;
+
+    Slot(int index, ServerLaunch launch, Link driver, Pin pin, Duration limit) {
+        this.index = index;
+        this.launch = launch;
+        this.driver = driver;
+        this.pin = pin;
+        this.limit = limit;
+    }
+
+    /** Done once a server is up here for the first time, or given up. */
+    CompletableFuture<Void> settled() {
+        return settled;
+    }
+
+    synchronized void start() {
+        up = false;
+        failure = null;
+        log = null;
+        server = -1;
+        try {
+            server = driver.freshServer();
+            log = launch.log(server);
+            Sidecar started = launch.start(server, log, this);
+            process = started;
+            Executor later = CompletableFuture.delayedExecutor(limit.toMillis(), TimeUnit.MILLISECONDS);
+            later.execute(() -> late(started));
+        } catch (IOException | RuntimeException error) {
+            giveUp("it could not be run: " + error.getMessage());
+        }
+        if (stopping) {
+            letGo();
+        }
+    }
+
+    private synchronized void late(Sidecar started) {
+        if (started == process && !up) {
+            failure = "it was not up within " + limit.toMillis() / 1000.0 + " s ("
+                    + Settings.START_TIMEOUT + ")";
+            started.kill();
+        }
+    }
+
+    @Override
+    public synchronized void said(String verb, String rest) {
+        switch (verb) {
+            case "up":
+                up = true;
+                settled.complete(null);
+                break;
+            case "holding":
+                pin.holds(index, rest.trim().matches("[0-9]{1,9}") ? Integer.parseInt(rest.trim()) : 1);
+                break;
+            case "failed":
+                failure = rest;
+                break;
+            default:
+                System.err.println("[server " + server + "] unknown word: " + verb + " " + rest);
+        }
+    }
+
+    @Override
+    public synchronized void ended(String status) {
+        process = null;
+        if (stopping) {
+            settled.complete(null);
+            return;
+        }
+        pin.holds(index, 0);
+        String reason = failure == null ? status : failure + " (" + status + ")";
+        if (!up) {
+            giveUp(reason);
+            return;
+        }
+        String tail = log.tail();
+        System.err.println(
+                "[server " + server + "] has ended: " + reason + ". Its log " + log + " ends:\n" + tail);
+        driver.exited(server, reason, tail);
+        if (restarts == RESTARTS) {
+            giveUp("it ended again after " + RESTARTS + " restarts in its place: " + reason);
+        } else {
+            restarts++;
+            start();
+        }
+    }
+
+    private void giveUp(String reason) {
+        String name = launch.name(server < 0 ? "(no number)" : Integer.toString(server));
+        String told = reason + ". It was run as: " + launch.command() + ". " + launch.advice();
+        String tail = log == null ? "  (no log)" : log.tail();
+        System.err.println(name + " is given up: " + told + ". Its log ends:\n" + tail);
+        driver.failed(name, told, log == null ? "" : log.toString(), tail);
+        settled.complete(null);
+    }
+
+    /** Let go of the leash: the server leaves by itself, and nobody is told. */
+    void letGo() {
+        stopping = true;
+        Sidecar last = process;
+        if (last != null) {
+            last.letGo();
+        }
+    }
+
+    /** After {@link #letGo}: wait until a time of {@code System.nanoTime}, then kill. */
+    void end(long deadline) {
+        Sidecar last = process;
+        if (last != null
+                && !last.endsWithin(Duration.ofNanos(Math.max(0, deadline - System.nanoTime())))) {
+            last.kill();
+        }
+    }
+}
