@@ -10,9 +10,9 @@ from pathlib import Path
 EXIT = 60.0
 
 
-def gone(pid: int) -> bool:
-    """Whether a process ends within a minute."""
-    deadline = time.monotonic() + EXIT
+def gone(pid: int, within: float = EXIT) -> bool:
+    """Whether a process ends within some seconds, a minute if nothing is said."""
+    deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":

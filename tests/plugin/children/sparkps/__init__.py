@@ -1,0 +1,1 @@
+"""Children that follow the contract with the plugin and do nothing else."""

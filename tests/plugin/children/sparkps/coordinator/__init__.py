@@ -1,0 +1,1 @@
+"""A coordinator that writes down what it is told."""

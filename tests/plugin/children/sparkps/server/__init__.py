@@ -1,0 +1,1 @@
+"""A server that comes up and waits for the end of its leash."""

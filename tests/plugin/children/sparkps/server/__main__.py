@@ -1,0 +1,29 @@
+"""``spark.sparkps.test.server``: ``fails`` before it is up, ``ends`` after, or unset.
+``spark.sparkps.test.holding``: the executor whose servers hold a table until SIGUSR1.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from sparkps.record import begin, say
+
+
+def main() -> int:
+    first, settings = begin("server")
+    if settings.get("server") == "fails":
+        say("failed the coordinator refused it")
+        return 4
+    signal.signal(signal.SIGUSR1, lambda *_: say("holding 0"))
+    if settings.get("holding") == first["executor"]:
+        say("holding 1")
+    say(f"up {first['server']}")
+    if settings.get("server") == "ends":
+        return 5
+    sys.stdin.read()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
