@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Final
-
 import msgspec
 
 from sparkps.config import Settings, executor_directory
 from sparkps.errors import InvalidSetting, KeyMissing
 from sparkps.net.endpoint import parse
+from sparkps.plugin import ENDPOINT_FILE
 from sparkps.wire.auth import Secret
-
-#: The plugin's file in the executor's directory.
-ENDPOINT_FILE: Final = "sparkps.json"
 
 _remembered: dict[str, Secret] = {}
 

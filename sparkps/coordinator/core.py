@@ -240,6 +240,7 @@ class CoordinatorCore:
             {
                 "view": self._members.published.number,
                 "servers": self._members.status(),
+                "servers_up": len(self._members.where()),
                 "tables": self._catalog.status(),
                 "sessions": self._sessions.status(),
             },

@@ -61,12 +61,15 @@ class Launcher(ABC):
         The application's key, where connections need it.
     directory : str
         A private directory of this launcher, removed at :meth:`stop`; valid after :meth:`start`.
+    origin : str
+        What the servers are, in words.
     """
 
     settings: Settings
     endpoint: str
     secret: Secret | None
     directory: str
+    origin: str = "children of the driver"
 
     @abstractmethod
     def start(self) -> None:

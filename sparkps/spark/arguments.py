@@ -3,70 +3,48 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from sparkps.config import PREFIX, Settings
-from sparkps.errors import InvalidArgument, InvalidSetting, WrongType
+from sparkps.errors import InvalidArgument, WrongType
 from sparkps.optim.base import Optimizer
-from sparkps.spark.plan import slots_of
+from sparkps.spark.launch import network_is_encrypted
 from sparkps.spec import DEFAULT_PARTITIONS, InitSpec, TableSpec, check_name
 from sparkps.store.init import as_init
 
-#: One server thread keeps up with the pulls and pushes of about four tasks that also compute.
-SLOTS_PER_SERVER: Final = 4
-MOST_SERVERS: Final = 8
 
-#: What to add to a Spark that is not local: the two settings of the plugin.
-_PLUGIN: Final = "--conf spark.plugins=org.sparkps.SparkPSPlugin --jars <the jar of sparkps>"
-
-
-def context_settings(spark: SparkSession, servers: int | None, options: dict[str, Any]) -> Settings:
-    """Return the settings of a context: ``options`` over ``spark.sparkps.*`` over the defaults.
+def context_settings(spark: SparkSession, options: dict[str, Any]) -> tuple[Settings, Settings]:
+    """Return the settings of a context: ``options`` over ``spark.sparkps.*`` over the defaults; and
+    those that Spark started with.
 
     Raises
     ------
     InvalidSetting
-        A setting is wrong, or no servers can be started on this master.
+        A setting is wrong.
     """
     known = dict(spark.sparkContext.getConf().getAll())
-    # What was set after Spark started; a property since Spark 4.0.
-    known.update(getattr(spark.conf, "getAll", {}))
-    conf = {key: value for key, value in known.items() if key.startswith(PREFIX)}
-    aloud = options.get("launch") is not None or f"{PREFIX}launch" in conf
-    settings = Settings.load(conf, servers=servers, **options)
-    master = str(spark.sparkContext.master)
-    if settings.launch != "local":
-        reason = 'is not there yet; "local" starts the servers beside the driver'
-        raise InvalidSetting(name="launch", value=settings.launch, reason=reason)
-    if not (aloud or master == "local" or master.startswith("local[")):
-        reason = (
-            f"on master {master} the servers belong beside the executors. Start Spark with\n"
-            f"    {_PLUGIN}\n"
-            'or say launch="local" for servers beside the driver, where every task must reach them'
-        )
-        raise InvalidSetting(name="launch", value=settings.launch, reason=reason)
-    return settings
+    if network_is_encrypted(known):
+        known.setdefault(f"{PREFIX}security", "encrypt")
+    at_start = {key: value for key, value in known.items() if key.startswith(PREFIX)}
+    # With what was set after Spark started. In SQL, as spark.conf.getAll is not in Spark 3.5.
+    later = {row.key: row.value for row in spark.sql("SET").collect()}
+    conf = at_start | {key: value for key, value in later.items() if key.startswith(PREFIX)}
+    return Settings.load(conf, **options), Settings.load(at_start)
 
 
 def use_this_python(spark: SparkSession) -> None:
-    """Where Spark runs on this machine alone, let tasks run the driver's Python, unless another was
-    asked for.
+    """Where Spark runs on this machine alone, let tasks run the driver's Python, elsewhere that of
+    the setting ``python``, unless another was asked for.
 
     Without ``PYSPARK_PYTHON`` Spark takes the first ``python3`` on the path, which is not that of
     the virtual environment whose Python runs the driver, and lacks what is installed there.
     """
     context = spark.sparkContext
-    if context.master.startswith("local") and context.pythonExec == "python3":
-        context.pythonExec = sys.executable
-
-
-def server_count(spark: SparkSession, settings: Settings) -> int:
-    """Return how many servers to start: as the settings say, or by the number of task slots."""
-    if settings.servers is not None:
-        return settings.servers
-    return max(1, min(MOST_SERVERS, slots_of(spark) // SLOTS_PER_SERVER))
+    if context.pythonExec == "python3":
+        ours = sys.executable if context.master.startswith("local") else None
+        context.pythonExec = context.getConf().get(f"{PREFIX}python") or ours or "python3"
 
 
 def table_spec(

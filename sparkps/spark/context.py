@@ -3,17 +3,18 @@
 It starts the coordinator and the servers (through a launcher), makes tables, runs training and
 stops everything. One context lives in a process at a time, because one SparkContext does. Rules:
 
-* Servers run where the launch mode says. On a local master they are children of the driver. On any
-  other master they belong beside the executors; starting them beside the driver anyway must be said
-  aloud (``launch="local"``).
-* Everything ends with the driver: at ``stop()``, at the end of a ``with`` block, when Spark stops,
-  at interpreter exit, and by the children's leashes however else the driver ends.
+* Servers run where the launch mode says (:mod:`.launch`), and a context waits for them. Those of an
+  external cluster, and their tables, outlive it; those of the plugin live as long as Spark, and the
+  tables as long as the context.
+* Everything else ends with the driver: at ``stop()``, at the end of a ``with`` block, when Spark
+  stops, at interpreter exit, and by the children's leashes however else the driver ends.
 * Messages of the coordinator to this driver arrive in the control link's thread; each run takes its
   own from a queue.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import tempfile
@@ -26,27 +27,31 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from sparkps import _log
+from sparkps.client.keys import forget, remember
 from sparkps.client.shell import Client, ClientInfo, client_for
 from sparkps.config import Settings
-from sparkps.coordinator.launch import Launcher, LocalLauncher
 from sparkps.errors import (
     ContextExists,
     ContextStopped,
     InvalidArgument,
     InvalidSetting,
     NotPicklable,
+    PSError,
+    RequestTimeout,
+    ServersMissing,
     WrongType,
 )
 from sparkps.optim.base import Optimizer
 from sparkps.spark import frames
 from sparkps.spark.arguments import (
     context_settings,
-    server_count,
     table_spec,
     use_this_python,
 )
+from sparkps.spark.executors import gather_executors, is_dynamic
 from sparkps.spark.frames import DriverTable
 from sparkps.spark.history import History
+from sparkps.spark.launch import RunningLauncher, launcher_for
 from sparkps.spark.run import Event, OnEpoch, RunOptions, train
 from sparkps.spark.task import Prepare
 from sparkps.spec import InitSpec
@@ -67,9 +72,11 @@ class PSContext:
     spark
         The session whose tasks will train.
     servers
-        Number of server processes; by default one per four task slots, at least 1, at most 8.
+        Number of server processes. By default, on a local master, one per four task slots, at least
+        1, at most 8; with the plugin, those of the executors that Spark was asked for.
     **options
         Settings by name (``server_memory="2g"``); they override ``spark.sparkps.*`` of the session.
+        What the plugin's servers need when they start can only be set there.
 
     Raises
     ------
@@ -78,7 +85,9 @@ class PSContext:
     InvalidSetting
         A setting is wrong; or servers cannot be started on this master.
     LaunchFailed
-        A child process did not start.
+        A coordinator or a server did not start.
+    ServersMissing
+        Fewer servers than asked for came within ``start.timeout``.
 
     Examples
     --------
@@ -105,7 +114,7 @@ class PSContext:
             reason = "was stopped; make a new one with SparkSession.builder.getOrCreate()"
             raise InvalidArgument(name="spark", value="a SparkSession", reason=reason)
         self.spark = spark
-        self.settings = context_settings(spark, servers, options)
+        self.settings, at_start = context_settings(spark, {"servers": servers, **options})
         self._spark_context = spark.sparkContext
         use_this_python(spark)
         self._stopping = threading.Event()
@@ -113,18 +122,20 @@ class PSContext:
         self._subscribers: dict[int, queue.SimpleQueue[Event]] = {}
         with PSContext._lock:
             PSContext._live_one(refuse=True)
-            count = server_count(spark, self.settings)
-            self._launcher: Launcher = LocalLauncher(self.settings, count)
+            self._launcher, count = launcher_for(spark, self.settings, at_start)
             self._launcher.start()
             try:
+                if self._launcher.secret is not None:
+                    remember(self._launcher.endpoint, self._launcher.secret)
                 info = ClientInfo(
                     self._launcher.endpoint,
                     tuple(self.settings.to_dict().items()),
                 )
                 self._client = client_for(info, role="driver")
                 self._client.on_message = self._deliver
+                self._gather(count)
             except BaseException:
-                self._launcher.stop()
+                self._let_go()
                 raise
             PSContext._current = self
         self._watcher = threading.Thread(target=self._watch, name="sparkps-watch", daemon=True)
@@ -152,6 +163,38 @@ class PSContext:
                     reason = f"the PSContext that is there was made with {have!r}; stop it first"
                     raise InvalidArgument(name=name, value=value, reason=reason)
             return current
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        spark: SparkSession | None = None,
+        *,
+        key_file: str | None = None,
+        **options: Any,
+    ) -> PSContext:
+        """Use a cluster that runs already: ``python -m sparkps cluster`` starts one.
+
+        Parameters
+        ----------
+        address
+            Of its coordinator, as it prints it.
+        spark
+            The session whose tasks will train; by default the active one, or a new one.
+        key_file
+            File with its key, on every host; or the setting ``key.file``.
+        **options
+            Settings by name.
+
+        Raises
+        ------
+        KeyMissing
+            The cluster's ports ask for a key, and none is here.
+        CoordinatorLost
+            Nobody listens there, or it is of another key.
+        """
+        session = spark or SparkSession.builder.getOrCreate()
+        return cls(session, coordinator=address, key_file=key_file, launch="external", **options)
 
     # -- tables
 
@@ -221,6 +264,7 @@ class PSContext:
         asked = {word: value for word, value in given.items() if value is not None}
         if not asked and not replace:
             return DriverTable(self, self.client.find_table(name))
+        self.need_servers()
         return DriverTable(self, self.client.create_table(table_spec(name, **asked), replace))
 
     def tables(self) -> list[DriverTable]:
@@ -249,6 +293,7 @@ class PSContext:
         A saved table whose optimizer is a user's own class holds that class as a pickle. Load
         such files only from where you would run code from.
         """
+        self.need_servers()
         return frames.load_table(self, path, name)
 
     # -- runs
@@ -374,6 +419,13 @@ class PSContext:
         """
         self._stop("stop() was called")
 
+    def need_servers(self) -> None:
+        """Under dynamic allocation, where executors that hold no table are taken away with their
+        servers: ask for some if none is left.
+        """
+        if self._own and is_dynamic(self.spark) and not self.status()["servers_up"]:
+            self._gather(gather_executors(self.spark, self.settings))
+
     def check_alive(self) -> None:
         """Raise if this context was stopped, Spark has stopped, or the coordinator is lost."""
         if self._spark_context._jsc is None:
@@ -441,10 +493,40 @@ class PSContext:
             self._stopping.set()
             if PSContext._current is self:
                 PSContext._current = None
-            try:
-                self._client.close()
-            finally:
-                self._launcher.stop()
+            self._let_go()
+
+    def _gather(self, count: int) -> None:
+        """Wait until so many servers are up."""
+        seconds = self.settings.start_timeout
+        try:
+            view = self._client.gather(count, seconds)
+        except RequestTimeout:
+            came = self._client.status()["servers_up"]
+            raise ServersMissing(
+                what="the servers", came=came, asked=count, seconds=f"{seconds:g}", why=""
+            ) from None
+        launcher = self._launcher
+        found = (len(view.servers), launcher.origin, launcher.endpoint)
+        _logger.info("%d servers, %s; coordinator at %s", *found)
+
+    @property
+    def _own(self) -> bool:
+        """Whether the servers are the plugin's."""
+        return isinstance(self._launcher, RunningLauncher) and self._launcher.own
+
+    def _let_go(self) -> None:
+        """End what is this context's."""
+        try:
+            client = getattr(self, "_client", None)
+            if client is not None:
+                if self._own:
+                    with contextlib.suppress(PSError):  # the servers outlive us, if Spark does
+                        for info in client.tables():
+                            client.drop_table(info.id)
+                client.close()
+        finally:
+            forget(self._launcher.endpoint)
+            self._launcher.stop()
 
     @classmethod
     def _live_one(cls, *, refuse: bool = False) -> PSContext | None:

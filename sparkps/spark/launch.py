@@ -29,15 +29,13 @@ from sparkps.coordinator.launch import Launcher, LocalLauncher
 from sparkps.errors import InvalidSetting, PSError
 from sparkps.net.directory import remove_directory, runtime_directory
 from sparkps.net.endpoint import parse
-from sparkps.plugin import PLUGIN, jar_path
+from sparkps.plugin import ADDRESS_KEY, PLUGIN, SECRET_KEY, jar_path
 from sparkps.spark.executors import gather_executors, is_local, slots_of
 from sparkps.wire.auth import Secret
 
 #: One server thread keeps up with the pulls and pushes of about four tasks that also compute.
 SLOTS_PER_SERVER: Final = 4
 MOST_SERVERS: Final = 8
-#: Where Spark keeps what the driver's half of the plugin hands on.
-_HANDED: Final = f"spark.plugins.internal.conf.{PLUGIN}."
 #: Masters that kill an executor's container when it uses more memory than it asked for.
 _WATCHED: Final = ("yarn", "k8s")
 
@@ -62,6 +60,7 @@ class RunningLauncher(Launcher):
     def __init__(self, settings: Settings, endpoint: str, secret: Secret | None, own: bool) -> None:
         self.settings, self.endpoint, self.secret, self.own = settings, endpoint, secret, own
         self.directory = ""
+        self.origin = "beside the executors" if own else "of an external cluster"
         self._made = False
 
     def start(self) -> None:
@@ -84,14 +83,6 @@ class RunningLauncher(Launcher):
         return None
 
 
-def plugin_conf(spark: SparkSession) -> dict[str, str]:
-    """Return what the plugin's driver half hands on: ``address`` and ``secret``; empty if it is not
-    loaded, or was told to start nothing.
-    """
-    conf = dict(spark.sparkContext.getConf().getAll())
-    return {key[len(_HANDED) :]: value for key, value in conf.items() if key.startswith(_HANDED)}
-
-
 def launcher_for(
     spark: SparkSession, settings: Settings, at_start: Settings
 ) -> tuple[Launcher, int]:
@@ -110,13 +101,14 @@ def launcher_for(
         No servers can be started so; the sentence says what to add.
     """
     master = str(spark.sparkContext.master)
-    plugin = plugin_conf(spark)
-    launch = _which(spark, settings, bool(plugin))
+    conf = spark.sparkContext.getConf()
+    # What the driver's half of the plugin hands on; it is not there if it was told to start nothing.
+    address, secret = conf.get(ADDRESS_KEY, ""), conf.get(SECRET_KEY, "")
+    launch = _which(spark, settings, bool(address))
     if launch == "external":
-        launcher, count = _external(settings), settings.servers or 1
-        return launcher, count
+        return _external(settings), settings.servers or 1
     if launch == "plugin":
-        if not plugin:
+        if not address:
             raise InvalidSetting(name="launch", value="plugin", reason=_not_loaded(spark))
         differing = settings.at_start(at_start)
         if differing:
@@ -126,12 +118,11 @@ def launcher_for(
             )
             name = differing[0].removeprefix(PREFIX)
             raise InvalidSetting(name=name, value="(an option of PSContext)", reason=reason)
-        warn_of_overhead(dict(spark.sparkContext.getConf().getAll()), settings)
-        return (
-            RunningLauncher(settings, plugin["address"], _secret(plugin), own=True),
-            gather_executors(spark, settings),
-        )
-    host = "" if master.startswith("local") else _driver_host(spark)
+        warn_of_overhead(dict(conf.getAll()), settings)
+        key = None if settings.security == "none" else Secret(secret)
+        running = RunningLauncher(settings, address, key, own=True)
+        return running, gather_executors(spark, settings)
+    host = "" if master.startswith("local") else str(conf.get("spark.driver.host", ""))
     key = read_key(settings.key_file) if settings.key_file and host else None
     count = settings.servers or max(1, min(MOST_SERVERS, slots_of(spark) // SLOTS_PER_SERVER))
     return LocalLauncher(settings, count, host, key), count
@@ -212,14 +203,6 @@ def _external(settings: Settings) -> RunningLauncher:
     if settings.security != "none" and settings.key_file is not None:
         secret = read_key(settings.key_file)
     return RunningLauncher(settings, settings.coordinator, secret, own=False)
-
-
-def _secret(plugin: dict[str, str]) -> Secret | None:
-    return Secret(plugin["secret"]) if plugin.get("secret") else None
-
-
-def _driver_host(spark: SparkSession) -> str:
-    return str(spark.sparkContext.getConf().get("spark.driver.host", "") or "")
 
 
 def network_is_encrypted(conf: dict[str, Any]) -> bool:

@@ -6,6 +6,7 @@ The driver looks once at the plan, before the job, and never runs a job to find 
 * Task slots are asked of the scheduler (what a barrier stage would be checked against). Where they
   come with executors, and too few are there for the workers that were asked for, it waits a little:
   Spark starts executors while the driver goes on already, and replaces a lost one within seconds.
+  Under dynamic allocation it asks for them.
 * Input partitions: without adaptive execution their number is free to ask. With an adaptive
   *exchange* (a shuffle whose outcome Spark may reshape) asking would run the shuffle and training
   would run it again, so such an input is repartitioned by the hash of its rows. An exchange whose
@@ -23,26 +24,21 @@ last column.
 from __future__ import annotations
 
 import math
-import threading
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from sparkps.errors import InvalidArgument, InvalidInput, NotEnoughSlots, WrongType
+from sparkps.spark.executors import most_slots, slots_to_come
 from sparkps.spark.rows import HASH
 
 #: Spark's estimate of the input's bytes that make one more worker worth its start, by default.
 #: Below it a batch
 #: costs less than the round trip that a further worker adds to each clock.
 SMALL_INPUT_BYTES: Final = 64 * 1024
-
-#: Seconds to wait for executors before more workers than slots are refused: a lost one was replaced
-#: after 3 to 5 s on an idle machine.
-EXECUTORS_COME: Final = 20.0
 
 _FIXED: Final = "REPARTITION_BY_NUM"
 
@@ -56,13 +52,6 @@ class TrainingInput:
     slots: int
     input_partitions: int | None
     shuffled: bool
-
-
-def slots_of(spark: SparkSession) -> int:
-    """Return how many tasks Spark can run at the same time now."""
-    context: Any = spark.sparkContext._jsc.sc()
-    profile = context.resourceProfileManager().defaultResourceProfile()
-    return int(context.maxNumConcurrentTasks(profile))
 
 
 def training_input(
@@ -108,9 +97,7 @@ def training_input(
             name="workers", value=workers, reason="must be a positive whole number, or None"
         )
     _refuse_maps(df.schema)
-    slots = slots_of(df.sparkSession)
-    if workers is not None and workers > slots and not _local(df.sparkSession):
-        slots = _slots_to_come(df.sparkSession, workers)
+    slots = slots_to_come(df.sparkSession, workers or 1)
     if workers is not None and workers > slots:
         raise NotEnoughSlots(asked=workers, slots=slots)
     hashed = _with_hash(df, seed)
@@ -118,8 +105,13 @@ def training_input(
     if partitions == 0:
         raise InvalidInput(where="the training DataFrame", reason="it has no rows")
     if workers is None:
-        most = slots if partitions is None or distribute else min(slots, partitions)
-        workers = min(most, _worthwhile(hashed))
+        most = most_slots(df.sparkSession)
+        if partitions is not None and not distribute:
+            most = min(most, partitions)
+        # Fewer may have come than dynamic allocation allows.
+        workers = min(_worthwhile(hashed), most)
+        slots = slots_to_come(df.sparkSession, workers)
+        workers = min(workers, slots)
     shuffled = distribute or partitions is None or partitions < workers
     if shuffled:
         hashed = hashed.repartition(workers, F.col(HASH))
@@ -128,19 +120,6 @@ def training_input(
     if not ordered:
         hashed = hashed.sortWithinPartitions(HASH)
     return TrainingInput(hashed, workers, slots, partitions, shuffled)
-
-
-def _local(spark: SparkSession) -> bool:
-    master = str(spark.sparkContext.master)
-    return master == "local" or master.startswith("local[")
-
-
-def _slots_to_come(spark: SparkSession, wanted: int) -> int:
-    """Wait until there are so many slots, for a while; return how many there are."""
-    deadline, pause = time.monotonic() + EXECUTORS_COME, threading.Event()
-    while (slots := slots_of(spark)) < wanted and time.monotonic() < deadline:
-        pause.wait(0.1)
-    return slots
 
 
 def input_partitions(df: DataFrame) -> int | None:
