@@ -4,6 +4,7 @@
 PYTHON ?= python3
 SECONDS ?= 60
 VENV := .venv
+CONSTRAINTS := tests/constraints.txt
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 SOURCES := setup.py setup.cfg pyproject.toml \
@@ -14,18 +15,18 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Python itself warns of pandas and numpy through pyspark's own imports only; ours are errors in the tests.
 unexport SPARK_HOME
 
-.PHONY: demo test lint bench soak clean setup fast spark masters
+.PHONY: demo test lint bench soak clean setup fast spark masters test-spark35
 
 setup: $(SETUP)
 
-$(SETUP): $(SOURCES) tests/constraints.txt
+$(SETUP): $(SOURCES) $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit("Python >= 3.11 is needed, this is " + sys.version) if sys.version_info < (3, 11) else None'
 	@command -v gcc >/dev/null || { echo "gcc is needed to compile the kernels"; exit 1; }
 	@command -v javac >/dev/null || { echo "a JDK (17 or newer) is needed to run Spark and compile its plugin"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c tests/constraints.txt "setuptools>=68" "Cython>=3.0.10" wheel \
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) "setuptools>=68" "Cython>=3.0.10" wheel \
 	    "pyspark[sql]>=3.5,<5"
-	$(BIN)/python -m pip install -q -c tests/constraints.txt --no-build-isolation -e ".[dev]"
+	$(BIN)/python -m pip install -q -c $(CONSTRAINTS) --no-build-isolation -e ".[dev]"
 	@# Children start in half the time when they need not compile Python themselves.
 	$(BIN)/python -m compileall -q sparkps
 	touch $(SETUP)
@@ -45,6 +46,10 @@ fast: $(SETUP)
 spark: $(SETUP)
 	$(BIN)/python -m pytest -q -m spark tests
 
+# The same tests on Spark 3.5, in a virtual environment of its own. What is compiled is the same for both.
+test-spark35:
+	$(MAKE) spark VENV=.venv35 CONSTRAINTS=tests/constraints-spark35.txt
+
 # Killed executors and speculation, on masters that need sessions of their own: five minutes more.
 masters: $(SETUP)
 	$(BIN)/python -m pytest -q -m masters tests
@@ -62,4 +67,4 @@ soak: $(SETUP)
 	$(BIN)/python -m sparkps.testing.simulation --seconds $(SECONDS)
 
 clean:
-	rm -rf build $(VENV) sparkps/kernels/*.so sparkps/kernels/*.c sparkps/plugin/sparkps.jar *.egg-info
+	rm -rf build .venv .venv35 sparkps/kernels/*.so sparkps/kernels/*.c sparkps/plugin/sparkps.jar *.egg-info

@@ -7,8 +7,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
+
+#: What Spark 3.5 warns of by itself on this Python; warnings are errors in the tests.
+SPARK_35_WARNS = (
+    # It compares versions with distutils, and ignores this warning when it is imported.
+    "ignore:distutils Version classes are deprecated:DeprecationWarning",
+    # It leaves the sockets that rows come through to the garbage collector.
+    r"ignore:unclosed <socket\.socket .*raddr=\('127\.0\.0\.1':ResourceWarning",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if pyspark.__version__.startswith("3.5."):
+        for line in SPARK_35_WARNS:
+            config.addinivalue_line("filterwarnings", line)
 
 
 @pytest.fixture(scope="session")

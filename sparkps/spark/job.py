@@ -23,6 +23,8 @@ class SparkJob:
         Marks the jobs of this action; :meth:`cancel` cancels exactly those.
     description
         For Spark's UI.
+    not_of
+        A tag of the calling thread that the jobs of this action do not inherit, or None.
     when_done
         Called in that thread at the end, good or bad.
 
@@ -35,11 +37,17 @@ class SparkJob:
     """
 
     def __init__(
-        self, frame: DataFrame, tag: str, description: str, when_done: Callable[[], None]
+        self,
+        frame: DataFrame,
+        tag: str,
+        description: str,
+        not_of: str | None,
+        when_done: Callable[[], None],
     ) -> None:
         self._frame = frame
         self._tag = tag
         self._description = description
+        self._not_of = not_of
         self._when_done = when_done
         self.rows: list[Row] | None = None
         self.error: Exception | None = None
@@ -56,13 +64,16 @@ class SparkJob:
             context.cancelJobsWithTag(self._tag)
 
     def join(self, seconds: float) -> bool:
-        """Wait for the end; return whether it has come."""
-        self._thread.join(seconds)
+        """Wait for the end; return whether it has come. What never began has ended."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def _collect(self) -> None:
         try:
             context = self._context()
+            if self._not_of is not None:
+                context.removeJobTag(self._not_of)
             context.addJobTag(self._tag)
             context.setJobDescription(self._description)
             self.rows = self._frame.collect()

@@ -12,8 +12,12 @@ The driver looks once at the plan, before the job, and never runs a job to find 
   would run it again, so such an input is repartitioned by the hash of its rows. An exchange whose
   number is fixed by the query (``repartition(n)``, a single partition) is adaptive in name only and
   is trained on as it is. A cached input is asked: that fills the cache at most.
+  With ``distribute=True`` and a number of workers it does not matter, and nobody asks.
 * More input partitions than workers: ``coalesce``, no shuffle. Fewer: rows are repartitioned by
   their hash, as with ``distribute=True``. Otherwise ranks are the input's own partitions.
+
+Slots, partitions and the size of the input are what only the JVM tells (py4j). All else that the
+training path asks of Spark are methods of DataFrames, and the tags of its jobs.
 
 Then the rows of each partition are put in an order that no retry and no timing changes: by a 64-bit
 hash of all their columns, seeded by the run's seed (which is the shuffle that SGD wants, too).
@@ -101,7 +105,9 @@ def training_input(
     if workers is not None and workers > slots:
         raise NotEnoughSlots(asked=workers, slots=slots)
     hashed = _with_hash(df, seed)
-    partitions = input_partitions(hashed)
+    # Rows that are placed by their hash come from any number of partitions.
+    placed = distribute and workers is not None
+    partitions = None if placed else input_partitions(hashed)
     if partitions == 0:
         raise InvalidInput(where="the training DataFrame", reason="it has no rows")
     if workers is None:

@@ -264,20 +264,23 @@ class _Run:
         """Run the action that collects ``frame`` and handle events until the run is over."""
         spec = self._spec
         text = f"sparkps: {spec.size} workers, {spec.epochs} epochs, {spec.consistency}"
-        job = SparkJob(frame, f"sparkps-{spec.id:x}", text, lambda: self._events.put(JobDone()))
+        tag = None if self._on_epoch is None else self._tag
+        job = SparkJob(
+            frame, f"sparkps-{spec.id:x}", text, tag, lambda: self._events.put(JobDone())
+        )
         context = self._context.spark.sparkContext
         try:
+            if tag is not None:
+                context.addJobTag(tag)  # before the job: this thread calls no JVM while it runs
             job.start()
-            if self._on_epoch is not None:
-                context.addJobTag(self._tag)  # the job's own thread has taken its properties
             self._until_done(job)
         except BaseException as error:
             self._abandon(job, error)
             raise
         finally:
-            if self._on_epoch is not None and context._jsc is not None:
+            if tag is not None and context._jsc is not None:
                 with contextlib.suppress(Exception):  # the JVM may be gone
-                    context.removeJobTag(self._tag)
+                    context.removeJobTag(tag)
             self._progress.close()
             self._context.unsubscribe(spec.id)
         self._context.client.close_session(spec.id)

@@ -6,7 +6,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from sparkps import PSContext, init, optim
 from sparkps.config import Settings
@@ -25,19 +25,21 @@ from sparkps.spark.arguments import context_settings, server_count, table_spec
 pytestmark = pytest.mark.spark
 
 
-class FakeConf:
-    def __init__(self, pairs: dict[str, str]) -> None:
-        self.getAll = pairs
-
-
 class FakeSpark:
     """A session as far as settings are read from it."""
 
     def __init__(self, master: str, core: dict[str, str], later: dict[str, str]) -> None:
-        self.conf = FakeConf(later)
         self.sparkContext = self
         self.master = master
         self._core = core
+        self._later = later
+
+    def sql(self, text: str) -> FakeSpark:
+        assert text == "SET"
+        return self
+
+    def collect(self) -> list[Row]:
+        return [Row(key=key, value=value) for key, value in (self._core | self._later).items()]
 
     def getConf(self) -> FakeSpark:
         return self
@@ -56,6 +58,15 @@ def test_options_win_over_the_session_which_wins_over_sparks_start() -> None:
     assert (settings().heartbeat, settings().dead) == (3.0, 30.0)
     assert settings(heartbeat="4s").heartbeat == 4.0
     assert settings(servers=3).servers == 3
+
+
+def test_what_was_set_after_spark_started_counts(spark: SparkSession) -> None:
+    spark.conf.set("spark.sparkps.heartbeat", "3s")
+    try:
+        assert context_settings(spark, None, {}).heartbeat == 3.0
+    finally:
+        spark.conf.unset("spark.sparkps.heartbeat")
+    assert context_settings(spark, None, {}).heartbeat == Settings().heartbeat
 
 
 @pytest.mark.parametrize(
