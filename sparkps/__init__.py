@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sparkps import errors, optim
     from sparkps.plugin import jar_path
     from sparkps.spark.batches import CSR, csr
+    from sparkps.spark.configure import configure
     from sparkps.spark.context import PSContext
     from sparkps.spark.libsvm import read_libsvm
     from sparkps.store import functions, init
@@ -24,6 +25,7 @@ __all__ = [
     "CSR",
     "PSContext",
     "__version__",
+    "configure",
     "csr",
     "errors",
     "functions",
@@ -37,6 +39,7 @@ __all__ = [
 _WHERE: dict[str, tuple[str, str]] = {
     "CSR": ("sparkps.spark.batches", "CSR"),
     "PSContext": ("sparkps.spark.context", "PSContext"),
+    "configure": ("sparkps.spark.configure", "configure"),
     "csr": ("sparkps.spark.batches", "csr"),
     "errors": ("sparkps.errors", ""),
     "functions": ("sparkps.store.functions", ""),

@@ -328,6 +328,12 @@ class Settings:
     model_dir: str | None = _setting(
         None, _TEXT, "Directory of fitted models that are too large to fetch."
     )
+    rows_dir: str | None = _setting(
+        None,
+        _TEXT,
+        "Directory for the rows that `step.finish` returns, shared by the driver and all workers. "
+        "Unset: a private one on the driver's host, enough where all are on one host.",
+    )
     python: str | None = _setting(
         None,
         _TEXT,
@@ -496,6 +502,11 @@ def spark_python() -> str:
     not.
     """
     return os.environ.get("PYSPARK_PYTHON", "")  # noqa: TID251
+
+
+def java_home() -> str:
+    """Return what the environment says of where Java is; empty if it says nothing."""
+    return os.environ.get("JAVA_HOME", "")  # noqa: TID251
 
 
 def executor_directory() -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import stat
+
 import msgspec
 
 from sparkps.config import Settings, executor_directory

@@ -71,7 +71,9 @@ class SparseWeights:
         context = spark.sparkContext
         application = context.applicationId
         if application not in self._shipped:
-            directory = Path(tempfile.mkdtemp(prefix="sparkps-model-"))
+            # Spark removes its own directory even where this process is killed.
+            parent = SparkFiles.getRootDirectory()
+            directory = Path(tempfile.mkdtemp(prefix="sparkps-model-", dir=parent))
             atexit.register(shutil.rmtree, directory, ignore_errors=True)
             stem = uuid.uuid4().hex
             names = (f"{stem}.keys.npy", f"{stem}.values.npy")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import tempfile
 import threading
 from pathlib import Path
@@ -55,6 +56,7 @@ from sparkps.spark.launch import RunningLauncher, launcher_for
 from sparkps.spark.run import Event, OnEpoch, RunOptions, train
 from sparkps.spark.task import Prepare
 from sparkps.spec import InitSpec
+from sparkps.wire.auth import Secret
 from sparkps.wire.messages import Message, Warned
 
 #: Seconds between looks at whether Spark still runs. A stopped Spark tells nobody, and driver
@@ -119,6 +121,7 @@ class PSContext:
         use_this_python(spark)
         self._stopping = threading.Event()
         self._why_stopped = ""
+        self._directories: list[Path] = []
         self._subscribers: dict[int, queue.SimpleQueue[Event]] = {}
         with PSContext._lock:
             PSContext._live_one(refuse=True)
@@ -436,6 +439,11 @@ class PSContext:
         if lost is not None:
             raise lost
 
+    @property
+    def key_for_tasks(self) -> Secret | None:
+        """The application's key, where tasks cannot find it on their hosts. For runs."""
+        return None if self._own else self._launcher.secret
+
     def subscribe(self, session: int) -> queue.SimpleQueue[Event]:
         """Return the queue of a session's messages. For runs."""
         return self._subscribers.setdefault(session, queue.SimpleQueue())
@@ -447,9 +455,12 @@ class PSContext:
     def directory(self, kind: str) -> Path:
         """Make a directory that is removed when the context stops."""
         self.client  # noqa: B018 - raises after stop(): nobody would remove it
-        parent = Path(self._launcher.directory, kind)
-        parent.mkdir(mode=0o700, exist_ok=True)
-        return Path(tempfile.mkdtemp(dir=parent))
+        parent = Path(self.settings.rows_dir or self._launcher.directory, kind)
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=parent))
+        if self.settings.rows_dir:
+            self._directories.append(made)
+        return made
 
     def __enter__(self) -> PSContext:
         return self
@@ -526,6 +537,8 @@ class PSContext:
                 client.close()
         finally:
             forget(self._launcher.endpoint)
+            for directory in self._directories:
+                shutil.rmtree(directory, ignore_errors=True)
             self._launcher.stop()
 
     @classmethod

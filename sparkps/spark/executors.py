@@ -4,9 +4,9 @@ Servers of the plugin come and go with executors, so a context waits for the ser
 executors that Spark was asked for. How many those are is known from the configuration, or else by
 looking: on a standalone master an application gets what is free.
 
-Under dynamic allocation Spark takes away executors that are idle and starts none that no task needs.
-So executors are asked for here when servers are needed, and when a run needs more task slots than
-there are. (Executors whose servers hold tables are kept by the plugin.)
+Under dynamic allocation Spark takes away executors that are idle, and starts none that no task
+needs. So executors are asked for here when servers are needed, and when a run needs more task slots
+than there are. (Executors whose servers hold tables are kept by the plugin.)
 """
 
 from __future__ import annotations

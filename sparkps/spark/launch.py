@@ -4,8 +4,8 @@ The rules:
 
 * ``launch`` says it, or (``auto``) it is found out: *external* if a coordinator's address is given;
   *plugin* if the plugin is loaded in this Spark; else *local* on a local master. On any other
-  master the servers belong beside the executors, and what to add to Spark is printed; it never falls
-  back silently to servers beside the driver.
+  master the servers belong beside the executors, and what to add to Spark is printed; it never
+  falls back silently to servers beside the driver.
 * A plugin that was configured on a session that existed already is not loaded, whatever
   ``spark.conf`` says: only the SparkContext's own configuration tells.
 * What servers and coordinator need when they start cannot be changed by a context that finds them
@@ -102,7 +102,7 @@ def launcher_for(
     """
     master = str(spark.sparkContext.master)
     conf = spark.sparkContext.getConf()
-    # What the driver's half of the plugin hands on; it is not there if it was told to start nothing.
+    # What the driver's half of the plugin hands on; not there if it was told to start nothing.
     address, secret = conf.get(ADDRESS_KEY, ""), conf.get(SECRET_KEY, "")
     launch = _which(spark, settings, bool(address))
     if launch == "external":
@@ -173,8 +173,8 @@ def _which(spark: SparkSession, settings: Settings, loaded: bool) -> str:
         if configured
         else f"on master {master} the servers belong beside the executors. Start Spark with\n"
         f"    {' '.join(settings_to_add())}\n"
-        "(python -m sparkps conf prints it; sparkps.configure(SparkSession.builder) sets it), or say"
-        ' launch="local" for servers beside the driver, where every task must reach them'
+        "(python -m sparkps conf prints it; sparkps.configure(SparkSession.builder) sets it), or "
+        'say launch="local" for servers beside the driver, where every task must reach them'
     )
     raise InvalidSetting(name="launch", value=settings.launch, reason=reason)
 

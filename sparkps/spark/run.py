@@ -59,6 +59,7 @@ from sparkps.spark.task import DONE_SCHEMA, Prepare, TrainingTask
 from sparkps.spark.waiting import SlotWatch
 from sparkps.spec import SessionSpec, parse_consistency
 from sparkps.wire import userfn
+from sparkps.wire.auth import Secret
 from sparkps.wire.messages import (
     Continue,
     Ended,
@@ -98,6 +99,10 @@ class Running(Protocol):
     @property
     def client(self) -> Client:
         """The driver's client."""
+
+    @property
+    def key_for_tasks(self) -> Secret | None:
+        """The application's key, where tasks cannot find it on their hosts."""
 
     def subscribe(self, session: int) -> queue.SimpleQueue[Event]:
         """Return the queue of the session's messages."""
@@ -266,7 +271,12 @@ class _Run:
         text = f"sparkps: {spec.size} workers, {spec.epochs} epochs, {spec.consistency}"
         tag = None if self._on_epoch is None else self._tag
         job = SparkJob(
-            frame, f"sparkps-{spec.id:x}", text, tag, lambda: self._events.put(JobDone())
+            frame,
+            f"sparkps-{spec.id:x}",
+            text,
+            tag,
+            self._context.key_for_tasks,
+            lambda: self._events.put(JobDone()),
         )
         context = self._context.spark.sparkContext
         try:

@@ -1,0 +1,1 @@
+"""The command line: ``python -m sparkps conf | cluster | doctor | settings``."""
