@@ -70,7 +70,7 @@ final class Coordinator implements Sidecar.Events {
             throw coordinator.failed(error.getCause().getMessage(), null);
         } catch (TimeoutException error) {
             throw coordinator.failed(
-                    "it did not listen within " + limit.toMillis() / 1000.0 + " s ("
+                    "it did not listen within " + Settings.seconds(limit) + " ("
                             + Settings.START_TIMEOUT + ")", null);
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();

@@ -1,5 +1,6 @@
 package org.sparkps;
 
+import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
@@ -99,6 +100,11 @@ final class Settings {
             throw wrong(key, value, "must be a positive time as in 30, 30s, 500ms or 2min");
         }
         return Duration.ofMillis(millis);
+    }
+
+    /** "60 s", "1.5 s". */
+    static String seconds(Duration time) {
+        return BigDecimal.valueOf(time.toMillis(), 3).stripTrailingZeros().toPlainString() + " s";
     }
 
     private static IllegalArgumentException wrong(String key, String value, String reason) {

@@ -33,6 +33,7 @@ final class Slot implements Sidecar.Events {
     private int server = -1;
     private boolean up;
     private String failure;
+    private String overdue;
     private LogFile log;
     private volatile Sidecar process;
     private volatile boolean stopping;
@@ -53,6 +54,7 @@ final class Slot implements Sidecar.Events {
     synchronized void start() {
         up = false;
         failure = null;
+        overdue = null;
         log = null;
         server = -1;
         try {
@@ -72,7 +74,7 @@ final class Slot implements Sidecar.Events {
 
     private synchronized void late(Sidecar started) {
         if (started == process && !up) {
-            failure = "it was not up within " + limit.toMillis() / 1000.0 + " s ("
+            overdue = "it was not up within " + Settings.seconds(limit) + " ("
                     + Settings.START_TIMEOUT + ")";
             started.kill();
         }
@@ -106,7 +108,7 @@ final class Slot implements Sidecar.Events {
         pin.holds(index, 0);
         String reason = failure == null ? status : failure + " (" + status + ")";
         if (!up) {
-            giveUp(reason);
+            giveUp(overdue == null ? reason : overdue);
             return;
         }
         String tail = log.tail();
