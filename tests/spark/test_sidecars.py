@@ -114,7 +114,8 @@ def test_servers_stand_beside_executors_and_losses_are_told(spark: Driver) -> No
     assert eventually(lambda: spark.do("ps.status()['servers_up']") == 2, 60.0)
     spark.do("ps.table('t', dim=8, dtype='int64', replace=True)")
     assert spark.do(run) == 400
-    assert spark.do("len({s.id for s in ps.client.core.view.servers})") == 2
+    assert spark.do("ps.table('t').pull([0, 1]).tolist()") == [200, 200]
+    assert spark.do("len(ps.client.core.view.servers)") == 2
 
     # Another context of the same Spark finds the servers again, and no tables.
     spark.do("ps.stop()")

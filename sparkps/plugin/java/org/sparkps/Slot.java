@@ -35,6 +35,7 @@ final class Slot implements Sidecar.Events {
     private String failure;
     private String overdue;
     private LogFile log;
+    private PrivateDirectory directory;
     private volatile Sidecar process;
     private volatile boolean stopping;
 
@@ -60,7 +61,8 @@ final class Slot implements Sidecar.Events {
         try {
             server = driver.freshServer();
             log = launch.log(server);
-            Sidecar started = launch.start(server, log, this);
+            directory = PrivateDirectory.create();
+            Sidecar started = launch.start(server, log, directory, this);
             process = started;
             Executor later = CompletableFuture.delayedExecutor(limit.toMillis(), TimeUnit.MILLISECONDS);
             later.execute(() -> late(started));
@@ -101,6 +103,7 @@ final class Slot implements Sidecar.Events {
     @Override
     public synchronized void ended(String status) {
         process = null;
+        directory.remove();
         if (stopping) {
             settled.complete(null);
             return;
@@ -124,6 +127,9 @@ final class Slot implements Sidecar.Events {
     }
 
     private void giveUp(String reason) {
+        if (directory != null) {
+            directory.remove();
+        }
         String name = launch.name(server < 0 ? "(no number)" : Integer.toString(server));
         String told = reason + ". It was run as: " + launch.command() + ". " + launch.advice();
         String tail = log == null ? "  (no log)" : log.tail();
