@@ -1,7 +1,8 @@
 """Drivers in processes of their own, which do what a test tells them, line by line.
 
 A test of what survives a kill cannot be the driver itself. The driver here reads statements and
-expressions from its stdin, and answers each with a line of JSON.
+expressions from a named pipe (spark-submit gives a driver no stdin), and answers each with a line
+of JSON on its stdout.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import json, os, signal, sys, threading
 
 def repl():
     names = {}
-    for line in sys.stdin:
+    for line in open(sys.argv[1]):
         text = json.loads(line)
         try:
             try:
@@ -89,9 +90,13 @@ class Driver:
         script = directory / "driver.py"
         script.write_text(_SCRIPT)
         self.errors = (directory / "stderr").open("w+")
+        words = directory / "words"
+        os.mkfifo(words)
+        # Both ends, so that opening it waits for nobody.
+        self._words = os.open(words, os.O_RDWR)
         self.process = subprocess.Popen(
-            [*command, str(script)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            [*command, str(script), str(words)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors, text=True,
             start_new_session=True, cwd=directory,
             env={**inherited(directory), **(environment or {})},
         )  # fmt: skip
@@ -111,10 +116,8 @@ class Driver:
         AssertionError
             The driver ended, or did not answer in time.
         """
-        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(text) + "\n")
-        self.process.stdin.flush()
+        os.write(self._words, json.dumps(text).encode() + b"\n")
         timer = threading.Timer(patience, self.kill)
         timer.start()
         try:
@@ -136,8 +139,8 @@ class Driver:
 
     def end(self) -> int:
         """Let it end by itself; return its exit status."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        os.close(self._words)
+        self._words = -1
         return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
@@ -150,10 +153,11 @@ class Driver:
         """Leave nothing of it, however the test went."""
         self.kill()
         self.process.wait(PATIENCE)
-        for stream in (self.process.stdin, self.process.stdout, self.errors):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        if self._words >= 0:
+            os.close(self._words)
+        self.errors.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     # -- what is there -----------------------------------------------------------------------------
 
