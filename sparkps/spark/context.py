@@ -20,6 +20,7 @@ import queue
 import shutil
 import tempfile
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn
@@ -49,7 +50,7 @@ from sparkps.spark.arguments import (
     table_spec,
     use_this_python,
 )
-from sparkps.spark.executors import gather_executors, is_dynamic
+from sparkps.spark.executors import asked_servers, is_dynamic
 from sparkps.spark.frames import DriverTable
 from sparkps.spark.history import History
 from sparkps.spark.launch import RunningLauncher, launcher_for
@@ -62,6 +63,9 @@ from sparkps.wire.messages import Message, Warned
 #: Seconds between looks at whether Spark still runs. A stopped Spark tells nobody, and driver
 #: Python may live on.
 WATCH: Final = 0.5
+
+#: Seconds after which dynamic allocation is asked for executors again.
+ASK_AGAIN: Final = 1.0
 
 _logger = _log.get("context")
 
@@ -427,7 +431,7 @@ class PSContext:
         servers: ask for some if none is left.
         """
         if self._own and is_dynamic(self.spark) and not self.status()["servers_up"]:
-            self._gather(gather_executors(self.spark, self.settings))
+            self._gather(asked_servers(self.spark, self.settings))
 
     def check_alive(self) -> None:
         """Raise if this context was stopped, Spark has stopped, or the coordinator is lost."""
@@ -509,13 +513,21 @@ class PSContext:
     def _gather(self, count: int) -> None:
         """Wait until so many servers are up."""
         seconds = self.settings.start_timeout
-        try:
-            view = self._client.gather(count, seconds)
-        except RequestTimeout:
-            came = self._client.status()["servers_up"]
-            raise ServersMissing(
-                what="the servers", came=came, asked=count, seconds=f"{seconds:g}", why=""
-            ) from None
+        deadline = time.monotonic() + seconds
+        asks = self._own and is_dynamic(self.spark)
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                view = self._client.gather(count, min(left, ASK_AGAIN) if asks else left)
+                break
+            except RequestTimeout:
+                if left > ASK_AGAIN and asks:
+                    asked_servers(self.spark, self.settings)  # an executor may have left meanwhile
+                    continue
+                came = self._client.status()["servers_up"]
+                raise ServersMissing(
+                    what="the servers", came=came, asked=count, seconds=f"{seconds:g}", why=""
+                ) from None
         launcher = self._launcher
         found = (len(view.servers), launcher.origin, launcher.endpoint)
         _logger.info("%d servers, %s; coordinator at %s", *found)
