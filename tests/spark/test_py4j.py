@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -12,7 +13,6 @@ from typing import Any
 
 import py4j
 import pyarrow as pa
-import pyspark
 import pytest
 from pyspark import SparkContext
 from pyspark.ml.linalg import Vectors
@@ -24,9 +24,8 @@ from sparkps.ml.classification import LogisticRegression
 
 pytestmark = pytest.mark.spark
 
-PY4J, PYSPARK, SPARKPS = (
-    str(Path(str(package.__file__)).parent) for package in (py4j, pyspark, sparkps)
-)
+PY4J, SPARKPS = (str(Path(str(package.__file__)).parent) for package in (py4j, sparkps))
+CONTEXT = inspect.getfile(SparkContext)
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class Call:
 
 def beyond(frame: FrameType | None) -> str | None:
     """The function of sparkps that is the first caller outside of py4j and the SparkContext."""
-    own = str(Path(PYSPARK, "context.py"))
-    while frame is not None and frame.f_code.co_filename.startswith((PY4J, own)):
+    while frame is not None and frame.f_code.co_filename.startswith((PY4J, CONTEXT)):
         frame = frame.f_back
     if frame is None or not frame.f_code.co_filename.startswith(SPARKPS):
         return None
