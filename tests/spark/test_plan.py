@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparkps.errors import InvalidArgument, InvalidInput, NotEnoughSlots, WrongType
-from sparkps.spark.plan import slots_of, training_input
+from sparkps.spark.executors import slots_of
+from sparkps.spark.plan import training_input
 from sparkps.spark.rows import HASH
 
 pytestmark = pytest.mark.spark
