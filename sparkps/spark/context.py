@@ -21,6 +21,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn
@@ -40,6 +41,7 @@ from sparkps.errors import (
     NotPicklable,
     PSError,
     RequestTimeout,
+    ServerLost,
     ServersMissing,
     WrongType,
 )
@@ -66,6 +68,8 @@ WATCH: Final = 0.5
 
 #: Seconds after which dynamic allocation is asked for executors again.
 ASK_AGAIN: Final = 1.0
+#: How often a table is made on servers that leave at that moment.
+TRIES: Final = 3
 
 _logger = _log.get("context")
 
@@ -271,8 +275,10 @@ class PSContext:
         asked = {word: value for word, value in given.items() if value is not None}
         if not asked and not replace:
             return DriverTable(self, self.client.find_table(name))
-        self.need_servers()
-        return DriverTable(self, self.client.create_table(table_spec(name, **asked), replace))
+        spec = table_spec(name, **asked)
+        return self._with_servers(
+            lambda: DriverTable(self, self.client.create_table(spec, replace))
+        )
 
     def tables(self) -> list[DriverTable]:
         """Return handles of all tables, in the order in which they were made."""
@@ -300,8 +306,7 @@ class PSContext:
         A saved table whose optimizer is a user's own class holds that class as a pickle. Load
         such files only from where you would run code from.
         """
-        self.need_servers()
-        return frames.load_table(self, path, name)
+        return self._with_servers(lambda: frames.load_table(self, path, name))
 
     # -- runs
 
@@ -426,12 +431,18 @@ class PSContext:
         """
         self._stop("stop() was called")
 
-    def need_servers(self) -> None:
-        """Under dynamic allocation, where executors that hold no table are taken away with their
-        servers: ask for some if none is left.
+    def _with_servers(self, make: Callable[[], DriverTable]) -> DriverTable:
+        """Make a table. Under dynamic allocation executors that hold none are taken away, with
+        their servers, before or meanwhile: then ask for some, and make it there.
         """
-        if self._own and is_dynamic(self.spark) and not self.status()["servers_up"]:
-            self._gather(asked_servers(self.spark, self.settings))
+        if not (self._own and is_dynamic(self.spark)):
+            return make()
+        for _ in range(TRIES):
+            if not self.status()["servers_up"]:
+                self._gather(asked_servers(self.spark, self.settings))
+            with contextlib.suppress(ServerLost):
+                return make()
+        return make()
 
     def check_alive(self) -> None:
         """Raise if this context was stopped, Spark has stopped, or the coordinator is lost."""
