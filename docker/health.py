@@ -6,7 +6,6 @@ worker container that runs is known to the master, so that an application starts
 """
 
 import json
-import os
 import socket
 import sys
 import threading
@@ -14,7 +13,7 @@ import time
 import urllib.request
 from typing import Any
 
-#: Seconds that worker containers may take to register: a JVM's start on a machine that does much else.
+#: Seconds that worker containers may take to register: a JVM's start on a busy machine.
 PATIENCE = 60.0
 
 Page = dict[str, Any]
@@ -29,10 +28,8 @@ def page(address: str) -> Page:
 def unknown(containers: str) -> set[str]:
     """Addresses of running worker containers that are not yet among the master's workers."""
     running = {str(found[4][0]) for found in socket.getaddrinfo(containers, None)}
-    master = os.environ.get("SPARKPS_MASTER_PAGE", "master:8080")
-    return running - {
-        worker["host"] for worker in page(master)["workers"] if worker["state"] == "ALIVE"
-    }
+    workers = page("master:8080")["workers"]
+    return running - {worker["host"] for worker in workers if worker["state"] == "ALIVE"}
 
 
 def wait(containers: str) -> str | None:

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,12 +24,11 @@ PATIENCE = 300.0
 T = TypeVar("T")
 
 
-def run(*command: str, timeout: float = PATIENCE, stdin: str | None = None, **more: str) -> str:
+def run(*command: str, timeout: float = PATIENCE, more: Mapping[str, str] | None = None) -> str:
     """Run a command with more environment; return what it printed, or fail with it."""
     done = subprocess.run(
-        command, input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        text=True, timeout=timeout, check=False, env={**os.environ, **more},  # noqa: TID251
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+        text=True, timeout=timeout, check=False, env={**os.environ, **(more or {})},  # noqa: TID251
     )  # fmt: skip
     assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-4000:]}"
     return done.stdout
@@ -78,7 +77,7 @@ class Project:
         }
 
     def compose(self, *arguments: str) -> str:
-        return run(*self._command, *arguments, **self._environment)
+        return run(*self._command, *arguments, more=self._environment)
 
     def up(self, workers: int) -> None:
         """Start what is missing, and wait until every container is healthy."""
@@ -168,8 +167,9 @@ class Submitted:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.append(line)
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.append(line)
 
     @property
     def output(self) -> str:

@@ -1,4 +1,4 @@
-"""The image of this checkout, and a cluster of it. A missing Docker engine fails, it does not skip."""
+"""The image of this checkout, and a cluster of it. A missing Docker engine fails, does not skip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IMAGE = "sparkps-tests"
 
 
 def base_image() -> str:
-    """SPARKPS_BASE if that is set; else made from Debian's packages by those who can, else pulled."""
+    """SPARKPS_BASE if that is set; or made from Debian's packages where that can be; or pulled."""
     chosen = os.environ.get("SPARKPS_BASE")  # noqa: TID251
     if chosen:
         return chosen
@@ -34,7 +34,7 @@ def image() -> str:
     run("docker", "info")
     run(
         *compose_command(), "-f", str(FILE), "build", "master",
-        timeout=BUILD, SPARKPS_IMAGE=IMAGE, SPARKS_UI="0", SPARKPS_BASE=base_image(),
+        timeout=BUILD, more={"SPARKPS_IMAGE": IMAGE, "SPARKPS_BASE": base_image()},
     )  # fmt: skip
     return IMAGE
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def test_trains_on_servers_beside_the_executors(two_workers: Project) -> None:
     job = two_workers.submit(*A9A, "--model", "data/a9a.model")
     workers = two_workers.containers("worker")
     until(
-        lambda: all(len(two_workers.servers(worker)) == 1 for worker in workers) or job.running() and None,
+        lambda: job.running() and all(len(two_workers.servers(worker)) == 1 for worker in workers),
         "one server in each worker's container",
     )
     assert job.wait() == 0, job.output
@@ -69,7 +68,7 @@ def test_trains_after_a_worker_was_added(two_workers: Project) -> None:
     workers = two_workers.containers("worker")
     assert len(workers) == 3
     until(
-        lambda: all(two_workers.servers(worker) for worker in workers) or job.running() and None,
+        lambda: job.running() and all(two_workers.servers(worker) for worker in workers),
         "a server in each of three containers",
     )
     assert job.wait() == 0, job.output
@@ -115,8 +114,6 @@ def test_the_image_runs_as_a_user_and_holds_no_setting_of_pip(image: str) -> Non
     assert run("docker", "run", "--rm", image, "id", "-u").strip() == "1000"
     history = run("docker", "history", "--no-trunc", "--format", "{{.CreatedBy}}", image)
     assert "PIP_" not in history
-    done = subprocess.run(["docker", "run", "--rm", image, "ls", "/root"], capture_output=True, check=False)
-    assert done.returncode != 0
 
 
 def address(container: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +56,19 @@ def with_a_client() -> dict[str, str]:
 
 def with_a_socket(address: str) -> dict[str, str]:
     """As somebody who knows the protocol: one connection per try, with and without a Hello."""
-    hello = encode(m.Hello(m.VERSION, os.urandom(16), 0, 1, os.urandom(56)))
-    nobody = {"id": 7, "table": 1, "session": 0, "rank": 0, "token": 0, "clock": 0, "view": 1}
+    hello: Sequence[Any] = encode(m.Hello(m.VERSION, os.urandom(16), 0, 1, os.urandom(56)))
+    nobody: dict[str, Any] = {
+        "id": 7,
+        "table": 1,
+        "session": 0,
+        "rank": 0,
+        "token": 0,
+        "clock": 0,
+        "view": 1,
+    }
     keys = np.zeros(1, np.int64)
     slices = np.array([[0, 0, 1, -1, -1, -1]], np.int64)
-    tries = {
+    tries: dict[str, Sequence[Any]] = {
         "hello": [],
         "pull": encode(m.Pull(**nobody), np.array([[0, 1]], np.int32), keys),
         "push": encode(m.Push(**nobody, seq=0), slices, keys, np.ones((1, 1), np.float32)),
@@ -72,7 +80,7 @@ def with_a_socket(address: str) -> dict[str, str]:
             with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
                 socket.linger = 0
                 socket.connect(f"tcp://{address}")
-                for frames in [*first, *([request] if request else [])]:
+                for frames in filter(None, [*first, request]):
                     socket.send_multipart(frames)
                 told = "after hello" if first else "at once"
                 found[f"{name} {told} at {address}"] = answer(socket)
