@@ -11,6 +11,8 @@ from sparkps.net.endpoint import parse
 
 #: Bound of every wait here, in seconds.
 LONG: Final = 10.0
+#: Bytes of greeting and READY, of either side.
+HANDSHAKE: Final = 107
 READY: Final = b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
 
 
@@ -25,11 +27,13 @@ def greeting(mechanism: bytes = b"NULL") -> bytes:
     return b"\xff" + bytes(8) + b"\x7f\x03\0" + mechanism.ljust(20, b"\0") + bytes(32)
 
 
-def admitted(endpoint: str) -> socket.socket:
-    """A connection after its handshake, for a listener without CURVE."""
+def admitted(endpoint: str, said: bytes = greeting() + READY) -> socket.socket:
+    """A connection after its handshake, for a listener without CURVE. What comes before the other
+    side's READY, libzmq takes for a part of the handshake.
+    """
     stranger = connect(endpoint)
-    stranger.sendall(greeting() + READY)
-    stranger.recv(64, socket.MSG_WAITALL)
+    stranger.sendall(said)
+    stranger.recv(HANDSHAKE, socket.MSG_WAITALL)
     return stranger
 
 
