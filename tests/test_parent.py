@@ -103,9 +103,7 @@ def test_a_parent_that_is_gone_is_told_nothing(parent: Parent) -> None:
     parent.tell("ready", 2)
 
 
-def test_a_parent_that_does_not_read_holds_up_nobody(
-    pipe: tuple[int, int], parent: Parent
-) -> None:
+def test_a_parent_that_does_not_read_holds_up_nobody(pipe: tuple[int, int], parent: Parent) -> None:
     for _ in range(2000):
         parent.tell("figures", "x" * 100)
     heard = [told(line) for line in os.read(pipe[0], 1 << 20).splitlines()]

@@ -13,8 +13,8 @@ Rules (SEMANTICS §2, §3):
 * A write stays known until it is acknowledged. When a connection is lost, a new one is opened, and
   everything unanswered is sent again in the old order before anything new. A write that was
   applied comes back as a duplicate.
-* A connection that is not admitted is tried again a few times, with a new ticket: the one before may
-  have waited at a busy server for longer than it is good for.
+* A connection that is not admitted is tried again a few times, with a new ticket: the one before
+  may have waited at a busy server for longer than it is good for.
 * A gap says that a server lacks something older: all unacknowledged writes to it are sent again,
   oldest first. A gap of the oldest means that the server has forgotten what it acknowledged, which
   nothing can mend.
@@ -180,10 +180,10 @@ class ClientCore:
         request = lane.flying.get(message.id)  # type: ignore[union-attr]
         if request is None:
             if kind is Refused and message.id == 0:  # type: ignore[union-attr]
-                error = from_wire(message.code, message.fields)  # type: ignore[union-attr]
-                if isinstance(error, NotAdmitted) and lane.failures < TICKETS:
-                    return self.lost(server, str(error), now)
-                return self._shut(lane, error, effects)
+                refusal = from_wire(message.code, message.fields)  # type: ignore[union-attr]
+                if isinstance(refusal, NotAdmitted) and lane.failures < TICKETS:
+                    return self.lost(server, str(refusal), now)
+                return self._shut(lane, refusal, effects)
             return effects
         call = request.call
         try:

@@ -31,7 +31,8 @@ def test_a_name_of_both_families_is_bound_by_its_ipv4_address(
 ) -> None:
     six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::5", 0, 0, 0))
     four = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.5", 0))
-    for found, address in (([six, four], "10.0.0.5"), ([four, six], "10.0.0.5"), ([six], "fd00::5")):
+    cases = (([six, four], "10.0.0.5"), ([four, six], "10.0.0.5"), ([six], "fd00::5"))
+    for found, address in cases:
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found)
         assert resolve("worker-1") == address
 

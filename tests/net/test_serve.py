@@ -222,9 +222,7 @@ def free_ports(count: int) -> int:
 
 def test_a_range_of_ports_is_taken_from_its_beginning(context: Context) -> None:
     first = free_ports(3)
-    routers = [
-        Router(context, ["tcp://127.0.0.1:0"], ports=(first, first + 2)) for _ in range(3)
-    ]
+    routers = [Router(context, ["tcp://127.0.0.1:0"], ports=(first, first + 2)) for _ in range(3)]
     ports = [int(router.endpoints[0].rpartition(":")[2]) for router in routers]
     assert ports == [first, first + 1, first + 2]
     with pytest.raises(PortsTaken, match=f"no port of {first}-{first + 2} is free on 127.0.0.1"):

@@ -103,9 +103,11 @@ def test_b27_a_port_left_in_time_wait_is_taken() -> None:
 
 
 def test_b27_any_free_port_collides_with_none() -> None:
-    with LocalCluster(servers=2, bind_host="127.0.0.1") as one:
-        with LocalCluster(servers=2, bind_host="127.0.0.1") as other:
-            addresses = tcp_addresses(one) + tcp_addresses(other)
+    with (
+        LocalCluster(servers=2, bind_host="127.0.0.1") as one,
+        LocalCluster(servers=2, bind_host="127.0.0.1") as other,
+    ):
+        addresses = tcp_addresses(one) + tcp_addresses(other)
     assert len(set(addresses)) == 10
 
 
@@ -141,7 +143,7 @@ def test_b29_what_is_told_is_what_the_setting_says_and_is_what_others_use() -> N
 
 def test_b29_an_address_of_no_interface_is_an_error_that_names_it() -> None:
     with (
-        pytest.raises(LaunchFailed, match="192.0.2.77"),
+        pytest.raises(LaunchFailed, match=r"192\.0\.2\.77"),
         LocalCluster(servers=1, bind_host="192.0.2.77"),
     ):
         pass
@@ -178,8 +180,6 @@ def test_b31_a_range_that_is_too_small_is_an_error_and_no_hang() -> None:
 def test_b31_without_security_three_ports_do_for_two_servers() -> None:
     first = free_ports(3)
     ports = f"{first}-{first + 2}"
-    with LocalCluster(
-        servers=2, bind_host="127.0.0.1", ports=ports, security="none"
-    ) as cluster:
+    with LocalCluster(servers=2, bind_host="127.0.0.1", ports=ports, security="none") as cluster:
         found = sorted(parse(text).port for text in tcp_addresses(cluster))
         assert found == list(range(first, first + 3))

@@ -23,7 +23,6 @@ import zmq
 from sparkps.client.keys import forget, remember
 from sparkps.client.shell import Client
 from sparkps.client.table import Table
-from sparkps.config import Settings
 from sparkps.errors import KeyMissing, NotAdmitted, PSError
 from sparkps.net.control import ControlLink
 from sparkps.net.curve import Curve
