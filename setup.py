@@ -47,8 +47,8 @@ def make_jar():
         raise ExecError("pyspark was not found: the Spark plugin is compiled against its jars")
     jars = Path(found.origin).parent / "jars"
     with tempfile.TemporaryDirectory() as classes:
-        command = [javac, "--release", "11", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", classes]
-        done = subprocess.run([*command, *map(str, sources)], check=False)
+        options = ["--release", "11", "-encoding", "UTF-8", "-cp", f"{jars}/*", "-d", classes]
+        done = subprocess.run([javac, *options, *map(str, sources)], check=False)
         if done.returncode:
             raise ExecError(f"javac failed with exit status {done.returncode}")
         write_jar(Path(classes))

@@ -1,8 +1,8 @@
 """``python -m sparkps cluster``: a coordinator and servers on this host, for ``PSContext.connect``.
 
 It prints one line of JSON when all are up, ``{"coordinator": address, "key_file": path}``, and
-stays until Ctrl-C or SIGTERM. Its children end with it. Where a server or the coordinator ends by itself,
-it ends too, with status 1: what was in it is lost, and clients say so.
+stays until Ctrl-C or SIGTERM. Its children end with it. Where a server or the coordinator ends by
+itself, it ends too, with status 1: what was in it is lost, and clients say so.
 """
 
 from __future__ import annotations

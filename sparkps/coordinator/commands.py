@@ -119,12 +119,12 @@ class Commands:
             pending.results[server] = message.result
         self._settle(message.op)
 
-    def lost(self, server: int, error: PSError) -> None:
-        """A server is lost: it answers nothing any more."""
+    def lost(self, server: int, error: PSError | None) -> None:
+        """A server is lost: it answers nothing any more. None: it had nothing to lose."""
         for op, pending in list(self._pending.items()):
             if pending.left.pop(server, None) is None:
                 continue
-            if pending.strict:
+            if pending.strict and error is not None:
                 pending.errors[server] = error
             self._settle(op)
 

@@ -238,9 +238,10 @@ class CoordinatorCore:
         return self._catalog.free and not self._sessions.running
 
     def _lost(self, member: Member) -> tuple[list[str], list[int]]:
-        lost = self._catalog.lose(member, self._members.view)
-        self._sessions.lose(member.error())
-        return lost
+        names, ids = self._catalog.lose(member, self._members.view)
+        if ids:
+            self._sessions.lose(member.error())
+        return names, ids
 
     def _exited(self, message: ServerExited) -> None:
         if not self._stopping:

@@ -24,6 +24,8 @@ class FirstLine(msgspec.Struct, forbid_unknown_fields=True):
         How many servers make the first view; 0: a driver says how many (Gather).
     host
         Listen there too, by tcp; empty: on a local socket only.
+    bind
+        The address to bind, where it is not ``host``, which others reach it by.
     secret
         The application's key; empty where there is no tcp.
     directory
@@ -37,6 +39,7 @@ class FirstLine(msgspec.Struct, forbid_unknown_fields=True):
     conf: dict[str, str] = {}
     servers: int = 0
     host: str = ""
+    bind: str = ""
     secret: str = ""
     directory: str = ""
     log: str = ""

@@ -16,7 +16,7 @@ The rules:
   the log's last lines); then it is lost without one. Silence alone loses nobody: a busy server is
   not a dead one, and whoever waits for it has a time limit of its own.
 * A loss is told to everyone before the view without that server is; whoever connects later is told
-  too.
+  too. A server that had no partition of any table takes nothing with it: runs go on.
 * Groups of a lost server are given to the others, for tables to come. Partitions that were in them
   are not: the tables that had any are lost (:mod:`sparkps.coordinator.catalog`), never silently
   back at zero.
@@ -92,8 +92,8 @@ class Membership:
     expected
         How many servers make the first view; 0: a driver will say.
     on_lost
-        Called with each member that is lost, after the commands in flight have failed and before
-        anyone is told; returns the names and ids of the tables that are lost with it.
+        Called with each member that is lost, before anyone is told; returns the names and ids of
+        the tables that are lost with it.
     on_up
         Called with the id of a server that comes after the first view: it knows nothing yet.
     free
@@ -331,7 +331,8 @@ class Membership:
         server = member.info.id
         self._hub.log(f"server {server} is lost: {status}", logging.ERROR)
         member.tables, member.ids = self._on_lost(member)
-        self.commands.lost(server, member.error())
+        # Without a table it had nothing that anybody needs: executors come and go, and are idle.
+        self.commands.lost(server, member.error() if member.ids else None)
         for peer in list(self._hub.clients()):
             self._hub.tell(peer, member.message())
         if any(server == info.id for info in self.view.servers):

@@ -114,7 +114,7 @@ class Shell:
 
     def _listen(self, settings: Settings, first: FirstLine) -> str:
         """Listen by tcp; return the address to tell."""
-        host = resolve(settings.bind_host or first.host)
+        host = resolve(settings.bind_host or first.bind or first.host)
         curve = None
         if settings.security != "none":
             curve = Curve(Secret(first.secret))
@@ -123,7 +123,7 @@ class Shell:
             self._context, [tcp(host, 0)], ports=port_range(settings.ports), curve=curve
         )
         self._routers.append(router)
-        known = settings.advertise_host or (first.host if is_any(host) else "")
+        known = settings.advertise_host or (first.host if first.bind or is_any(host) else "")
         return advertised(router.endpoints[0], known)
 
     # -- events ------------------------------------------------------------------------------------

@@ -79,8 +79,11 @@ class Start(msgspec.Struct, forbid_unknown_fields=True):
         The application's key; empty where nothing goes by tcp.
     host
         Listen there by tcp; empty: on the local socket only.
+    bind
+        The address to bind, where it is not ``host``, which others reach it by.
     directory
-        Where the local socket goes; empty makes one, which is removed at the end.
+        Where the local socket goes; empty makes one, which is removed at the end. That of the
+        parent is removed when the parent is gone.
     memory
         Bytes that may be used; 0: what the settings say, or a part of the machine.
     log
@@ -96,6 +99,7 @@ class Start(msgspec.Struct, forbid_unknown_fields=True):
     conf: dict[str, str] = {}
     secret: str = ""
     host: str = ""
+    bind: str = ""
     directory: str = ""
     memory: int = 0
     log: str = ""
@@ -118,8 +122,8 @@ class Shell:
     def __init__(self, start: Start, parent: Parent) -> None:
         settings = Settings.load(start.conf)
         self._parent = parent
-        self._own = "" if start.directory else runtime_directory()
-        directory = start.directory or self._own
+        self._directory = start.directory or runtime_directory()
+        self._orphan = not start.directory
         secret = Secret(start.secret) if start.secret else None
         self._core = ServerCore(
             start.server,
@@ -142,8 +146,8 @@ class Shell:
         self._gate: Gate | None = None
         curve = None if secret is None or settings.security == "none" else Curve(secret)
         self._faults = (settings.faults_delay_ms, settings.faults_seed + start.server)
-        data = self._listen(Door.OPEN, ipc(directory, f"s{start.server}"))
-        tcp, control = self._listen_far(start.host, settings, curve) if start.host else ("", "")
+        data = self._listen(Door.OPEN, ipc(self._directory, f"s{start.server}"))
+        tcp, control = self._listen_far(start, settings, curve) if start.host else ("", "")
         info = ServerInfo(
             start.server,
             start.incarnation,
@@ -177,14 +181,14 @@ class Shell:
         if self._gate is not None:
             self._gate.close()
         self._context.term()
-        if self._own:
-            remove_directory(self._own)
+        if self._orphan:
+            remove_directory(self._directory)
         return self._status
 
-    def _listen_far(self, host: str, settings: Settings, curve: Curve | None) -> tuple[str, str]:
+    def _listen_far(self, start: Start, settings: Settings, curve: Curve | None) -> tuple[str, str]:
         """Listen by tcp; return the data and the control address, of which one may be missing."""
-        address = resolve(settings.bind_host or host)
-        known = settings.advertise_host or (host if is_any(address) else "")
+        address = resolve(settings.bind_host or start.bind or start.host)
+        known = settings.advertise_host or (start.host if start.bind or is_any(address) else "")
         port, ports = endpoint.tcp(address, 0), port_range(settings.ports)
         if curve is None or settings.security == "none":
             return advertised(self._listen(Door.OPEN, port, ports), known), ""
@@ -272,10 +276,10 @@ class Shell:
     def _hold_leash(self) -> None:
         while os.read(0, 4096):
             pass
+        self._orphan = True
         self._loop.post(lambda: self._leave(0, "the end of stdin: our parent is gone"))
         threading.Event().wait(_PATIENCE)
-        if self._own:
-            remove_directory(self._own)
+        remove_directory(self._directory)
         os._exit(1)
 
 

@@ -20,6 +20,8 @@ import queue
 import shutil
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn
@@ -39,6 +41,7 @@ from sparkps.errors import (
     NotPicklable,
     PSError,
     RequestTimeout,
+    ServerLost,
     ServersMissing,
     WrongType,
 )
@@ -49,7 +52,7 @@ from sparkps.spark.arguments import (
     table_spec,
     use_this_python,
 )
-from sparkps.spark.executors import gather_executors, is_dynamic
+from sparkps.spark.executors import asked_servers, is_dynamic
 from sparkps.spark.frames import DriverTable
 from sparkps.spark.history import History
 from sparkps.spark.launch import RunningLauncher, launcher_for
@@ -62,6 +65,11 @@ from sparkps.wire.messages import Message, Warned
 #: Seconds between looks at whether Spark still runs. A stopped Spark tells nobody, and driver
 #: Python may live on.
 WATCH: Final = 0.5
+
+#: Seconds after which dynamic allocation is asked for executors again.
+ASK_AGAIN: Final = 1.0
+#: How often a table is made on servers that leave at that moment.
+TRIES: Final = 3
 
 _logger = _log.get("context")
 
@@ -267,8 +275,10 @@ class PSContext:
         asked = {word: value for word, value in given.items() if value is not None}
         if not asked and not replace:
             return DriverTable(self, self.client.find_table(name))
-        self.need_servers()
-        return DriverTable(self, self.client.create_table(table_spec(name, **asked), replace))
+        spec = table_spec(name, **asked)
+        return self._with_servers(
+            lambda: DriverTable(self, self.client.create_table(spec, replace))
+        )
 
     def tables(self) -> list[DriverTable]:
         """Return handles of all tables, in the order in which they were made."""
@@ -296,8 +306,7 @@ class PSContext:
         A saved table whose optimizer is a user's own class holds that class as a pickle. Load
         such files only from where you would run code from.
         """
-        self.need_servers()
-        return frames.load_table(self, path, name)
+        return self._with_servers(lambda: frames.load_table(self, path, name))
 
     # -- runs
 
@@ -422,12 +431,18 @@ class PSContext:
         """
         self._stop("stop() was called")
 
-    def need_servers(self) -> None:
-        """Under dynamic allocation, where executors that hold no table are taken away with their
-        servers: ask for some if none is left.
+    def _with_servers(self, make: Callable[[], DriverTable]) -> DriverTable:
+        """Make a table. Under dynamic allocation executors that hold none are taken away, with
+        their servers, before or meanwhile: then ask for some, and make it there.
         """
-        if self._own and is_dynamic(self.spark) and not self.status()["servers_up"]:
-            self._gather(gather_executors(self.spark, self.settings))
+        if not (self._own and is_dynamic(self.spark)):
+            return make()
+        for _ in range(TRIES):
+            if not self.status()["servers_up"]:
+                self._gather(asked_servers(self.spark, self.settings))
+            with contextlib.suppress(ServerLost):
+                return make()
+        return make()
 
     def check_alive(self) -> None:
         """Raise if this context was stopped, Spark has stopped, or the coordinator is lost."""
@@ -509,13 +524,21 @@ class PSContext:
     def _gather(self, count: int) -> None:
         """Wait until so many servers are up."""
         seconds = self.settings.start_timeout
-        try:
-            view = self._client.gather(count, seconds)
-        except RequestTimeout:
-            came = self._client.status()["servers_up"]
-            raise ServersMissing(
-                what="the servers", came=came, asked=count, seconds=f"{seconds:g}", why=""
-            ) from None
+        deadline = time.monotonic() + seconds
+        asks = self._own and is_dynamic(self.spark)
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                view = self._client.gather(count, min(left, ASK_AGAIN) if asks else left)
+                break
+            except RequestTimeout:
+                if left > ASK_AGAIN and asks:
+                    asked_servers(self.spark, self.settings)  # an executor may have left meanwhile
+                    continue
+                came = self._client.status()["servers_up"]
+                raise ServersMissing(
+                    what="the servers", came=came, asked=count, seconds=f"{seconds:g}", why=""
+                ) from None
         launcher = self._launcher
         found = (len(view.servers), launcher.origin, launcher.endpoint)
         _logger.info("%d servers, %s; coordinator at %s", *found)

@@ -56,7 +56,7 @@ def is_dynamic(spark: SparkSession) -> bool:
     )
 
 
-def gather_executors(spark: SparkSession, settings: Settings) -> int:
+def asked_servers(spark: SparkSession, settings: Settings) -> int:
     """Return how many servers of the plugin there will be; ask for executors if none would come."""
     each = settings.servers_per_executor
     if is_dynamic(spark):

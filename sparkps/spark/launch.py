@@ -30,7 +30,7 @@ from sparkps.errors import InvalidSetting, PSError
 from sparkps.net.directory import remove_directory, runtime_directory
 from sparkps.net.endpoint import parse
 from sparkps.plugin import ADDRESS_KEY, PLUGIN, SECRET_KEY, jar_path
-from sparkps.spark.executors import gather_executors, is_local, slots_of
+from sparkps.spark.executors import asked_servers, is_local, slots_of
 from sparkps.wire.auth import Secret
 
 #: One server thread keeps up with the pulls and pushes of about four tasks that also compute.
@@ -121,7 +121,7 @@ def launcher_for(
         warn_of_overhead(dict(conf.getAll()), settings)
         key = None if settings.security == "none" else Secret(secret)
         running = RunningLauncher(settings, address, key, own=True)
-        return running, gather_executors(spark, settings)
+        return running, asked_servers(spark, settings)
     host = "" if master.startswith("local") else str(conf.get("spark.driver.host", ""))
     key = read_key(settings.key_file) if settings.key_file and host else None
     count = settings.servers or max(1, min(MOST_SERVERS, slots_of(spark) // SLOTS_PER_SERVER))

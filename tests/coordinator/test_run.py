@@ -409,6 +409,7 @@ def test_continue_for_another_epoch_is_refused():
 
 def test_continue_of_a_run_that_has_failed_meanwhile_is_no_second_error():
     stage = Stage()
+    stage.table()
     stage.start([1], barrier_epochs=True)
     stage.tick(0, 1)
     stage.exited(0)

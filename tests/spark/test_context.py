@@ -20,7 +20,7 @@ from sparkps.errors import (
     TableNotFound,
     WrongType,
 )
-from sparkps.spark.arguments import context_settings, server_count, table_spec
+from sparkps.spark.arguments import context_settings, table_spec
 
 pytestmark = pytest.mark.spark
 
@@ -51,7 +51,7 @@ class FakeSpark:
 def settings(master: str = "local[4]", **options: Any) -> Settings:
     core = {"spark.app.name": "x", "spark.sparkps.heartbeat": "2s", "spark.sparkps.dead": "30s"}
     spark: Any = FakeSpark(master, core, {"spark.sparkps.heartbeat": "3s"})
-    return context_settings(spark, options.pop("servers", None), options)
+    return context_settings(spark, options)[0]
 
 
 def test_options_win_over_the_session_which_wins_over_sparks_start() -> None:
@@ -63,38 +63,22 @@ def test_options_win_over_the_session_which_wins_over_sparks_start() -> None:
 def test_what_was_set_after_spark_started_counts(spark: SparkSession) -> None:
     spark.conf.set("spark.sparkps.heartbeat", "3s")
     try:
-        assert context_settings(spark, None, {}).heartbeat == 3.0
+        assert context_settings(spark, {})[0].heartbeat == 3.0
     finally:
         spark.conf.unset("spark.sparkps.heartbeat")
-    assert context_settings(spark, None, {}).heartbeat == Settings().heartbeat
+    assert context_settings(spark, {})[0].heartbeat == Settings().heartbeat
 
 
-@pytest.mark.parametrize(
-    "master", ["spark://host:7077", "yarn", "k8s://x", "local-cluster[2,1,1024]"]
-)
-def test_another_master_than_local_needs_the_plugin_or_a_word_said_aloud(master: str) -> None:
-    with pytest.raises(InvalidSetting) as caught:
-        settings(master)
-    sentence = str(caught.value)
-    assert "--conf spark.plugins=org.sparkps.SparkPSPlugin" in sentence
-    assert "--jars" in sentence
-    assert 'launch="local"' in sentence
-    assert settings(master, launch="local").launch == "local"
-
-
-@pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])
-def test_a_local_master_needs_no_word(master: str) -> None:
-    assert settings(master).launch == "local"
+def test_encryption_of_sparks_own_network_is_ours_too() -> None:
+    spark: Any = FakeSpark("yarn", {"spark.network.crypto.enabled": "true"}, {})
+    assert context_settings(spark, {})[0].security == "encrypt"
+    assert context_settings(spark, {"security": "auth"})[0].security == "auth"
+    assert settings().security == "auth"
 
 
 def test_a_setting_that_is_not_there_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidSetting, match="did you mean 'server_memory'"):
         settings(server_memry="2g")
-
-
-def test_there_is_a_server_for_four_slots(spark: SparkSession) -> None:
-    assert server_count(spark, Settings()) == 1
-    assert server_count(spark, Settings(servers=5)) == 5
 
 
 def test_a_second_context_is_refused_and_get_or_create_gives_the_first(

@@ -9,7 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparkps.errors import InvalidArgument, InvalidInput, NotEnoughSlots, WrongType
-from sparkps.spark.plan import slots_of, training_input
+from sparkps.spark.executors import slots_of
+from sparkps.spark.plan import training_input
 from sparkps.spark.rows import HASH
 
 pytestmark = pytest.mark.spark
@@ -50,7 +51,6 @@ def test_slots_are_what_spark_can_run_at_once(spark: SparkSession) -> None:
         (lambda df: df.repartition(5).coalesce(2), None, (2, 2, False)),
         (lambda df: df.repartition(2).union(df.repartition(2)), None, (4, None, True)),
         (lambda df: df.limit(9).union(df.limit(9)), 2, (2, None, True)),
-        (lambda df: df.coalesce(1).union(df.coalesce(1)), 2, (2, 1, True)),
         (lambda df: df.limit(50), 2, (2, 1, True)),
         (lambda df: df.groupBy("x").count(), None, (4, None, True)),
         (lambda df: df.repartition("id"), 3, (3, None, True)),
@@ -67,11 +67,21 @@ def test_the_plan_alone_decides_how_rows_come_to_ranks(
     assert plan.frame.rdd.getNumPartitions() == plan.workers
 
 
+def test_a_union_has_as_many_partitions_as_spark_makes_of_it(large: DataFrame) -> None:
+    # Of two single partitions Spark 4.3 makes one and Spark 3.5 two.
+    union = large.coalesce(1).union(large.coalesce(1))
+    partitions = union.rdd.getNumPartitions()
+    plan = training_input(union, workers=2)
+    assert (plan.input_partitions, plan.shuffled) == (partitions, partitions < 2)
+    assert plan.frame.rdd.getNumPartitions() == 2
+
+
 def test_distribute_places_rows_by_their_hash_however_they_come(spark: SparkSession) -> None:
     rows = spark.range(2000)
     one = training_input(rows, workers=3, distribute=True)
     other = training_input(rows.coalesce(2).orderBy(F.desc("id")), workers=3, distribute=True)
     assert one.shuffled
+    assert one.input_partitions is None  # it does not matter, and is not looked at
     assert partitions_of(one.frame) == partitions_of(other.frame)
 
 

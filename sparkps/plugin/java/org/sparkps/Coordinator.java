@@ -2,9 +2,6 @@ package org.sparkps;
 
 import java.io.File;
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.attribute.PosixFilePermissions;
 import java.security.SecureRandom;
 import java.time.Duration;
 import java.util.UUID;
@@ -24,8 +21,8 @@ import org.slf4j.LoggerFactory;
  *   <li>{@link #start} returns once it listens, or throws with all that is known: which Python, what
  *       happened, the end of the log, and what to set. Then nothing of it is left.
  *   <li>The secret of the application is made here and goes to the child by its stdin only.
- *   <li>Without {@code spark.sparkps.log.dir} its log lies in a directory of its own that is removed
- *       at the end, of the application or of the JVM.
+ *   <li>Without {@code spark.sparkps.log.dir} its log lies in its directory, which is removed at the
+ *       end, of the application or of the JVM.
  *   <li>A coordinator that ends by itself later is not started again: the runs' state was its. It is
  *       logged; its clients find out by themselves.
  * </ul>
@@ -42,7 +39,7 @@ final class Coordinator implements Sidecar.Events {
     private final Python python;
     private final CompletableFuture<String> address = new CompletableFuture<>();
     private final Thread hook = new Thread(this::close, "sparkps-coordinator-hook");
-    private Path temporary;
+    private PrivateDirectory directory;
     private LogFile log;
     private Sidecar process;
     private boolean closed;
@@ -70,7 +67,7 @@ final class Coordinator implements Sidecar.Events {
             throw coordinator.failed(error.getCause().getMessage(), null);
         } catch (TimeoutException error) {
             throw coordinator.failed(
-                    "it did not listen within " + limit.toMillis() / 1000.0 + " s ("
+                    "it did not listen within " + Settings.seconds(limit) + " ("
                             + Settings.START_TIMEOUT + ")", null);
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
@@ -80,22 +77,18 @@ final class Coordinator implements Sidecar.Events {
 
     private void begin() throws IOException {
         Runtime.getRuntime().addShutdownHook(hook);
-        String directory = settings.text(Settings.LOG_DIR, "");
-        if (directory.isEmpty()) {
-            temporary = Files.createTempDirectory(
-                    "sparkps-",
-                    PosixFilePermissions.asFileAttribute(
-                            PosixFilePermissions.fromString("rwx------")));
-            directory = temporary.toString();
-        }
+        directory = PrivateDirectory.create();
+        String logs = settings.text(Settings.LOG_DIR, "");
         // The application has no id yet.
         log = LogFile.create(
-                new File(directory),
+                logs.isEmpty() ? directory.file : new File(logs),
                 "coordinator-" + ProcessHandle.current().pid() + "-"
                         + UUID.randomUUID().toString().substring(0, 8) + ".log");
         String firstLine = Json.object()
                 .putRaw("conf", settings.own())
                 .put("host", settings.text("spark.driver.host", "127.0.0.1"))
+                .put("bind", settings.text("spark.driver.bindAddress", ""))
+                .put("directory", directory.toString())
                 .put("secret", secret)
                 .put("log", log.toString())
                 .put("servers", 0)
@@ -126,6 +119,8 @@ final class Coordinator implements Sidecar.Events {
         switch (verb) {
             case "listening":
                 address.complete(rest);
+                break;
+            case "ready":
                 break;
             case "figures":
                 figures.read(rest);
@@ -175,12 +170,8 @@ final class Coordinator implements Sidecar.Events {
     }
 
     private void forget() {
-        if (temporary != null) {
-            File[] files = temporary.toFile().listFiles();
-            for (File file : files == null ? new File[0] : files) {
-                file.delete();
-            }
-            temporary.toFile().delete();
+        if (directory != null) {
+            directory.remove();
         }
         try {
             Runtime.getRuntime().removeShutdownHook(hook);
@@ -196,7 +187,7 @@ final class Coordinator implements Sidecar.Events {
             process.kill();
             process.endsWithin(AFTER_LEASH);
         }
-        String name = temporary == null && log != null ? " " + log : "";
+        String name = settings.text(Settings.LOG_DIR, "").isEmpty() || log == null ? "" : " " + log;
         String tail = log == null ? "  (no log)" : log.tail();
         forget();
         return new IllegalStateException(

@@ -45,7 +45,8 @@ final class ServerLaunch {
                 directory, application + "-executor-" + executor + "-server-" + server + ".log");
     }
 
-    Sidecar start(int server, LogFile log, Sidecar.Events events) throws IOException {
+    Sidecar start(int server, LogFile log, PrivateDirectory directory, Sidecar.Events events)
+            throws IOException {
         String firstLine = Json.object()
                 .putRaw("conf", settings.own())
                 .put("server", server)
@@ -53,6 +54,8 @@ final class ServerLaunch {
                 .put("coordinator", address)
                 .put("secret", secret)
                 .put("host", host)
+                .put("bind", settings.text("spark.executor.bindAddress", ""))
+                .put("directory", directory.toString())
                 .put("log", log.toString())
                 .put("executor", executor)
                 .put("per_executor", settings.serversPerExecutor())

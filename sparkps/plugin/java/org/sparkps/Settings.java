@@ -1,5 +1,6 @@
 package org.sparkps;
 
+import java.math.BigDecimal;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Map;
@@ -22,6 +23,8 @@ final class Settings {
     static final String STOP_TIMEOUT = PREFIX + "stop.timeout";
     static final String PER_EXECUTOR = PREFIX + "servers.perExecutor";
     static final String LAUNCH = PREFIX + "launch";
+    static final String COORDINATOR = PREFIX + "coordinator";
+    static final String SECURITY = PREFIX + "security";
 
     private static final Pattern TIME = Pattern.compile("\\s*([0-9]*\\.?[0-9]+)\\s*([a-zA-Z]*)\\s*");
     private static final Map<String, Double> MILLISECONDS =
@@ -35,8 +38,8 @@ final class Settings {
 
     /** Whether the plugin starts anything: not where servers are the driver's or given. */
     boolean starts() {
-        String launch = text(LAUNCH, "");
-        return !launch.equals("local") && !launch.equals("external");
+        String launch = text(LAUNCH, "auto");
+        return launch.equals("plugin") || launch.equals("auto") && text(COORDINATOR, "").isEmpty();
     }
 
     Duration startTimeout() {
@@ -49,15 +52,22 @@ final class Settings {
 
     int serversPerExecutor() {
         String value = text(PER_EXECUTOR, "1");
-        if (!value.matches("[0-9]{1,4}") || Integer.parseInt(value) > 1024) {
-            throw wrong(PER_EXECUTOR, value, "must be a whole number, 0 to 1024");
+        if (!value.matches("[1-9][0-9]?") || Integer.parseInt(value) > 64) {
+            throw wrong(PER_EXECUTOR, value, "must be a whole number, 1 to 64");
         }
         return Integer.parseInt(value);
     }
 
-    /** Every {@code spark.sparkps.*} key, as a JSON object. */
+    /**
+     * Every {@code spark.sparkps.*} key, as a JSON object. Where Spark encrypts its own network, so do
+     * we, unless told otherwise.
+     */
     String own() {
         Json json = Json.object();
+        boolean encrypts = flag("spark.network.crypto.enabled") || flag("spark.ssl.rpc.enabled");
+        if (encrypts && !contains(SECURITY)) {
+            json.put(SECURITY, "encrypt");
+        }
         for (Tuple2<String, String> pair : conf.getAllWithPrefix(PREFIX)) {
             json.put(PREFIX + pair._1(), pair._2());
         }
@@ -99,6 +109,11 @@ final class Settings {
             throw wrong(key, value, "must be a positive time as in 30, 30s, 500ms or 2min");
         }
         return Duration.ofMillis(millis);
+    }
+
+    /** "60 s", "1.5 s". */
+    static String seconds(Duration time) {
+        return BigDecimal.valueOf(time.toMillis(), 3).stripTrailingZeros().toPlainString() + " s";
     }
 
     private static IllegalArgumentException wrong(String key, String value, String reason) {

@@ -33,7 +33,9 @@ final class Slot implements Sidecar.Events {
     private int server = -1;
     private boolean up;
     private String failure;
+    private String overdue;
     private LogFile log;
+    private PrivateDirectory directory;
     private volatile Sidecar process;
     private volatile boolean stopping;
 
@@ -53,12 +55,14 @@ final class Slot implements Sidecar.Events {
     synchronized void start() {
         up = false;
         failure = null;
+        overdue = null;
         log = null;
         server = -1;
         try {
             server = driver.freshServer();
             log = launch.log(server);
-            Sidecar started = launch.start(server, log, this);
+            directory = PrivateDirectory.create();
+            Sidecar started = launch.start(server, log, directory, this);
             process = started;
             Executor later = CompletableFuture.delayedExecutor(limit.toMillis(), TimeUnit.MILLISECONDS);
             later.execute(() -> late(started));
@@ -72,7 +76,7 @@ final class Slot implements Sidecar.Events {
 
     private synchronized void late(Sidecar started) {
         if (started == process && !up) {
-            failure = "it was not up within " + limit.toMillis() / 1000.0 + " s ("
+            overdue = "it was not up within " + Settings.seconds(limit) + " ("
                     + Settings.START_TIMEOUT + ")";
             started.kill();
         }
@@ -99,6 +103,7 @@ final class Slot implements Sidecar.Events {
     @Override
     public synchronized void ended(String status) {
         process = null;
+        directory.remove();
         if (stopping) {
             settled.complete(null);
             return;
@@ -106,7 +111,7 @@ final class Slot implements Sidecar.Events {
         pin.holds(index, 0);
         String reason = failure == null ? status : failure + " (" + status + ")";
         if (!up) {
-            giveUp(reason);
+            giveUp(overdue == null ? reason : overdue);
             return;
         }
         String tail = log.tail();
@@ -122,6 +127,9 @@ final class Slot implements Sidecar.Events {
     }
 
     private void giveUp(String reason) {
+        if (directory != null) {
+            directory.remove();
+        }
         String name = launch.name(server < 0 ? "(no number)" : Integer.toString(server));
         String told = reason + ". It was run as: " + launch.command() + ". " + launch.advice();
         String tail = log == null ? "  (no log)" : log.tail();

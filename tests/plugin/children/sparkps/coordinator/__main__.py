@@ -12,7 +12,7 @@ ADDRESS = json.dumps({"endpoint": "tcp://127.0.0.1:1", "quote": 'a "b" \\ ü'})
 
 
 def main() -> int:
-    first, settings = begin("coordinator")
+    _, settings = begin("coordinator")
     if settings.get("coordinator") == "fails":
         say('failed setting spark.sparkps.heartbeat=0: must be a "positive" time')
         return 3

@@ -1,4 +1,5 @@
-"""``spark.sparkps.test.server``: ``fails`` before it is up, ``ends`` after, or unset.
+"""``spark.sparkps.test.server``: ``fails`` or is ``silent`` before it is up, ``ends`` after, or
+unset.
 ``spark.sparkps.test.holding``: the executor whose servers hold a table until SIGUSR1.
 """
 
@@ -18,7 +19,8 @@ def main() -> int:
     signal.signal(signal.SIGUSR1, lambda *_: say("holding 0"))
     if settings.get("holding") == first["executor"]:
         say("holding 1")
-    say(f"up {first['server']}")
+    if settings.get("server") != "silent":
+        say(f"up {first['server']}")
     if settings.get("server") == "ends":
         return 5
     sys.stdin.read()
