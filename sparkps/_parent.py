@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from typing import Final
 
 #: What every line for the parent begins with.
@@ -32,8 +33,8 @@ class Lines:
         """Wait for a line; empty if the stream ends before."""
         while b"\n" not in self._buffer and not self.ended:
             self._fill()
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line
+        line, end, self._buffer = self._buffer.partition(b"\n")
+        return line if end else b""
 
     def read(self) -> list[bytes]:
         """Lines that have come, once the descriptor is readable; see :attr:`ended` too."""
@@ -56,6 +57,8 @@ class Parent:
     def __init__(self) -> None:
         self._fd = os.dup(1)
         os.set_inheritable(self._fd, False)
+        if stat.S_ISFIFO(os.fstat(self._fd).st_mode):  # of a terminal, others would be changed too
+            os.set_blocking(self._fd, False)
 
     def tell(self, verb: str, text: object = "") -> None:
         """Say a line."""

@@ -5,7 +5,12 @@ flight, TCP loopback. Each call is followed by an echo call that moves frames of
 that the call moved; a push counts until it is acknowledged. Prints one JSON object per measurement;
 rates come from the median call.
 
+With ``--compare`` the same calls go to clusters of two securities instead, in interleaved pairs
+(one then the other, then the other way round): the ratio of a pair is that of the times of its
+median calls, and the median over the pairs is printed.
+
     python jobs/bench/push_pull.py --keys 100 1000 100000
+    python jobs/bench/push_pull.py --compare auth encrypt
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from typing import Any
 import numpy as np
 from echo import Echo
 
-from sparkps.client.shell import client_for
+from sparkps.client.shell import Client, client_for
 from sparkps.client.table import Table
 from sparkps.net.rpc import Connection
 from sparkps.optim import AdaGrad
@@ -92,6 +97,74 @@ def operations(
     }
 
 
+def filled(client: Client, cluster: LocalCluster, present: np.ndarray) -> Table:
+    """The table, with a row of each of these keys."""
+    table = Table(client, cluster.table("bench", optimizer=AdaGrad()).info)
+    for some in np.array_split(present, -(-len(present) // 100_000)):
+        table.push(some, np.ones(len(some), np.float32))
+    return table
+
+
+@contextmanager
+def cluster_of(security: str, present: np.ndarray) -> Iterator[Table]:
+    """A cluster of one server that is reached by tcp, and its table."""
+    with LocalCluster(servers=1, bind_host="127.0.0.1", security=security) as cluster:
+        client = client_for(dataclasses.replace(cluster.info, tcp=True), "driver")
+        yield filled(client, cluster, present)
+        client.close()
+
+
+def in_pairs(
+    one: Callable[[], object], other: Callable[[], object], calls: int, pairs: int
+) -> list[float]:
+    """By pair, the time of ``other`` over that of ``one``: the rate of ``one`` over the other's."""
+
+    def median(call: Callable[[], object]) -> float:
+        call()
+        return float(np.median([timed(call) for _ in range(calls)]))
+
+    ratios = []
+    for number in range(pairs):
+        if number % 2:
+            first = median(one)
+            ratios.append(median(other) / first)
+        else:
+            last = median(other)
+            ratios.append(last / median(one))
+    return ratios
+
+
+def compare(securities: list[str], args: argparse.Namespace) -> None:
+    """Each security against ``none``."""
+    rng = np.random.default_rng(0)
+    present = rng.integers(-(2**62), 2**62, args.table_keys)
+    for security in securities:
+        all_ratios: list[float] = []
+        with cluster_of("none", present) as plain, cluster_of(security, present) as secured:
+            for count in args.keys:
+                keys = rng.choice(present, count, replace=False)
+                values = rng.random(count, np.float32)
+                theirs = operations(plain, keys, values)
+                for (op, mode), call in operations(secured, keys, values).items():
+                    if mode not in args.modes:
+                        continue
+                    other = theirs[op, mode]
+                    each = args.seconds / args.pairs / 2
+                    calls = int(np.clip(each / (timed(call) + timed(other)) * 2, 10, 2000))
+                    ratios = in_pairs(call, other, calls, args.pairs)
+                    all_ratios += ratios
+                    told(
+                        op=op, mode=mode, keys=count, security=security, pairs=args.pairs,
+                        rate_over_none=round(float(np.median(ratios)), 3),
+                        lowest=round(min(ratios), 3), highest=round(max(ratios), 3),
+                    )  # fmt: skip
+        told(security=security, rate_over_none=round(float(np.median(all_ratios)), 3))
+
+
+def told(**figures: Any) -> None:
+    print(json.dumps({"bench": "push_pull", **figures}), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -106,14 +179,17 @@ def main() -> None:
         "--seconds", type=float, default=3.0, help="seconds per measurement, about (default 3)"
     )
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument(
+        "--compare", nargs="+", choices=("auth", "encrypt"), help="securities to compare with none"
+    )
+    parser.add_argument("--pairs", type=int, default=10, help="pairs of --compare (default 10)")
     args = parser.parse_args()
+    if args.compare:
+        compare(args.compare, args)
+        return
     rng = np.random.default_rng(0)
     present = rng.integers(-(2**62), 2**62, args.table_keys)
-    with LocalCluster(servers=1, tcp=True) as cluster, Echo() as echo:
-        client = client_for(dataclasses.replace(cluster.info, tcp=True), "driver")
-        table = Table(client, cluster.table("bench", optimizer=AdaGrad()).info)
-        for some in np.array_split(present, -(-args.table_keys // 100_000)):
-            table.push(some, np.ones(len(some), np.float32))
+    with cluster_of("auth", present) as table, Echo() as echo:
         for count in args.keys:
             keys = rng.choice(present, count, replace=False)
             values = rng.random(count, np.float32)
@@ -123,19 +199,13 @@ def main() -> None:
                 calls = int(np.clip(args.seconds / (timed(call) + timed(call)), 50, 2000))
                 ours, bare = measure(call, echo, calls)
                 rate, echo_rate = count / np.median(ours), count / np.median(bare)
-                print(
-                    json.dumps(
-                        {
-                            "bench": "push_pull", "op": op, "mode": mode, "keys": count,
-                            "keys_per_s": round(rate), "echo_keys_per_s": round(echo_rate),
-                            "ratio": round(rate / echo_rate, 3),
-                            "p50_us": round(float(np.median(ours)) * 1e6, 1),
-                            "p99_us": round(float(np.percentile(ours, 99)) * 1e6, 1),
-                        }
-                    ),
-                    flush=True,
+                told(
+                    op=op, mode=mode, keys=count,
+                    keys_per_s=round(rate), echo_keys_per_s=round(echo_rate),
+                    ratio=round(rate / echo_rate, 3),
+                    p50_us=round(float(np.median(ours)) * 1e6, 1),
+                    p99_us=round(float(np.percentile(ours, 99)) * 1e6, 1),
                 )  # fmt: skip
-        client.close()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ Rules (SEMANTICS §2, §3):
 * A write stays known until it is acknowledged. When a connection is lost, a new one is opened, and
   everything unanswered is sent again in the old order before anything new. A write that was
   applied comes back as a duplicate.
+* A connection that is not admitted is tried again a few times, with a new ticket: the one before
+  may have waited at a busy server for longer than it is good for.
 * A gap says that a server lacks something older: all unacknowledged writes to it are sent again,
   oldest first. A gap of the oldest means that the server has forgotten what it acknowledged, which
   nothing can mend.
@@ -42,6 +44,7 @@ from sparkps.client.calls import Mask, Request, unexpected
 from sparkps.client.lane import Lane
 from sparkps.errors import (
     MalformedRequest,
+    NotAdmitted,
     PSError,
     RequestTimeout,
     ServerLost,
@@ -73,6 +76,8 @@ from sparkps.wire.messages import (
 #: local server that lives accepts at once, one that died is known to the coordinator within
 #: milliseconds.
 RETRY: Final = (0.02, 1.0)
+#: Tickets that are shown to a server before its refusal is believed.
+TICKETS: Final = 3
 #: Seconds before a server is asked again for what it does not serve.
 AGAIN: Final = 0.05
 #: Seconds in which the coordinator tells why a server that cannot be reached is in no view any
@@ -175,7 +180,10 @@ class ClientCore:
         request = lane.flying.get(message.id)  # type: ignore[union-attr]
         if request is None:
             if kind is Refused and message.id == 0:  # type: ignore[union-attr]
-                return self._shut(lane, from_wire(message.code, message.fields), effects)  # type: ignore[union-attr]
+                refusal = from_wire(message.code, message.fields)  # type: ignore[union-attr]
+                if isinstance(refusal, NotAdmitted) and lane.failures < TICKETS:
+                    return self.lost(server, str(refusal), now)
+                return self._shut(lane, refusal, effects)
             return effects
         call = request.call
         try:

@@ -34,7 +34,7 @@ from sparkps.client.core import ClientCore
 from sparkps.client.links import ClientInfo, Links
 from sparkps.client.seat import Seat
 from sparkps.errors import ContextStopped, CoordinatorLost
-from sparkps.net.endpoint import parse
+from sparkps.net.endpoint import is_ours, parse
 from sparkps.net.rpc import Connection, wait
 from sparkps.net.sockets import new_context
 from sparkps.routing.partitioner import Routes
@@ -397,7 +397,7 @@ class Client(Links):
         """
         info = self.core.server_info(server)
         far = bool(info.tcp or info.control)
-        if not far or (not self.info.tcp and os.access(parse(info.data).path, os.W_OK)):
+        if not far or (not self.info.tcp and is_ours(parse(info.data).path)):
             return Connection(self._context, info.data)
         if info.control and (server in self._elevated or not info.tcp):
             return Connection(self._context, info.control, self.curve)

@@ -5,7 +5,7 @@ keeps the book of who is connected. The rules of the coordinator stand at the to
 Its own are few:
 
 * A connection introduces itself first (Join or ServerUp), with the protocol's version; everything
-  else before that is refused.
+  else before that is refused, and so ends the connection.
 * A request that fails is answered with a typed error, and nothing that anybody sends ends the
   coordinator.
 * A coordinator that has itself slept (longer than a second between two ticks) starts all time
@@ -26,7 +26,7 @@ from sparkps.coordinator.hub import Caller, Hub, Peer
 from sparkps.coordinator.membership import Member, Membership
 from sparkps.coordinator.sessions import Sessions
 from sparkps.errors import LaunchFailed, MalformedRequest, PSError, VersionMismatch
-from sparkps.wire.effects import Effect, Exit
+from sparkps.wire.effects import Cut, Effect, Exit
 from sparkps.wire.messages import (
     VERSION,
     Beat,
@@ -132,8 +132,13 @@ class CoordinatorCore:
                 caller.seen = now
                 self._dispatch(peer, caller, message)
         except PSError as error:
-            self._hub.log(f"{type(message).__name__} is refused: {error}", logging.WARNING)
-            self._hub.deny(peer, getattr(message, "id", 0), error)
+            self._refuse(peer, f"{type(message).__name__} is refused", error, message)
+        return self._hub.take()
+
+    def malformed(self, peer: Peer, error: MalformedRequest, now: float) -> list[Effect]:
+        """What has come from a connection is no message."""
+        self._hub.now = now
+        self._refuse(peer, "refused", error)
         return self._hub.take()
 
     def exited(self, message: ServerExited, now: float) -> list[Effect]:
@@ -189,6 +194,14 @@ class CoordinatorCore:
         return self._hub.take()
 
     # -- inside ------------------------------------------------------------------------------------
+
+    def _refuse(
+        self, peer: Peer, what: str, error: PSError, message: Message | None = None
+    ) -> None:
+        self._hub.complain(f"{what}: {error}")
+        self._hub.deny(peer, getattr(message, "id", 0), error)
+        if peer not in self._hub.callers:
+            self._hub.add(Cut(peer))
 
     def _meet(self, peer: Peer, message: Message) -> None:
         if isinstance(message, ServerUp):

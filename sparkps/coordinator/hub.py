@@ -10,12 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sparkps.config import Settings
 from sparkps.errors import PSError
 from sparkps.wire.effects import Effect, Log, Tell
 from sparkps.wire.messages import Answer, Denied, Message
+
+#: Warnings per minute of what others do.
+COMPLAINTS: Final = 50
 
 #: A connection, as the shell names it: opaque and hashable.
 Peer: TypeAlias = Any
@@ -41,6 +44,8 @@ class Hub:
         self.now = 0.0
         self.callers: dict[Peer, Caller] = {}
         self._effects: list[Effect] = []
+        self._minute = 0.0
+        self._complaints = 0
 
     def tell(self, peer: Peer, message: Message) -> None:
         """Send a message, unless the peer has gone meanwhile."""
@@ -63,6 +68,17 @@ class Hub:
     def log(self, text: str, level: int = logging.INFO) -> None:
         """Write a line into the coordinator's log."""
         self._effects.append(Log(level, text))
+
+    def complain(self, text: str) -> None:
+        """Write a warning of what others do, who may do it without end."""
+        minute = self.now // 60
+        if minute != self._minute:
+            left_out, self._minute, self._complaints = self._complaints - COMPLAINTS, minute, 0
+            if left_out > 0:
+                self.log(f"and {left_out} more warnings like these", logging.WARNING)
+        self._complaints += 1
+        if self._complaints <= COMPLAINTS:
+            self.log(text, logging.WARNING)
 
     def take(self) -> list[Effect]:
         """Hand out the effects so far."""

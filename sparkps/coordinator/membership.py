@@ -243,6 +243,8 @@ class Membership:
         up = len(self.published.servers) if self.published.number == self.view.number else 0
         waiting, self._gathering = self._gathering, []
         for peer, message in waiting:
+            if peer not in self._hub.callers:
+                continue
             if 0 < message.servers <= up:
                 self._hub.answer(peer, message.id, self.published)
             elif self._failure is not None and len(self.where()) < message.servers:

@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from sparkps import _log
+from sparkps._machine import raise_descriptors
 from sparkps._parent import Lines, Parent
 from sparkps.config import Settings, port_range
 from sparkps.coordinator.core import TICK, CoordinatorCore
@@ -34,9 +35,9 @@ from sparkps.net.loop import Loop
 from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
 from sparkps.wire.auth import Secret
-from sparkps.wire.effects import Buffer, Effect, Exit, Log, Tell
+from sparkps.wire.effects import Buffer, Cut, Effect, Exit, Log, Tell
 from sparkps.wire.frames import decode_control, encode_control
-from sparkps.wire.messages import Denied, ServerExited
+from sparkps.wire.messages import ServerExited
 
 _logger: Final = _log.get("coordinator")
 
@@ -131,8 +132,7 @@ class Shell:
         try:
             message = decode_control(frames[0])
         except MalformedRequest as error:
-            _logger.warning("%s", error)
-            self._routers[router].send(peer, [encode_control(Denied(0, *error.to_wire()))])
+            self._do(self._core.malformed((router, peer), error, now))
             return
         self._do(self._core.received((router, peer), message, now))
 
@@ -194,6 +194,9 @@ class Shell:
                     # A peer that is gone is told so by the router itself.
                     router, identity = peer
                     self._routers[router].send(identity, [encode_control(message)])
+                case Cut(peer):
+                    router, identity = peer
+                    self._routers[router].cut(identity)
                 case Log(level, text):
                     _logger.log(level, "%s", text)
                 case Exit(status, reason):
@@ -208,6 +211,7 @@ def main() -> int:
     line = lines.first()
     if not line:
         return 0
+    raise_descriptors()
     first = msgspec.json.decode(line, type=FirstLine)
     parent = Parent()
     _log.to_file(first.log)

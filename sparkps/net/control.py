@@ -221,6 +221,9 @@ class ControlLink:
         monitor = None
         reason = ""
         try:
+            # libzmq ends a connection that was refused or cut with the linger of this moment: with
+            # any but 0 it, and so the context's end, waits for ever for what was not sent.
+            socket.set(zmq.LINGER, 0)
             socket.set(zmq.RECONNECT_IVL, -1)
             socket.set(zmq.SNDHWM, 0)
             socket.set(zmq.RCVHWM, 0)

@@ -47,6 +47,8 @@ class Curve:
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = self.listener
         socket.zap_domain = _DOMAIN
+        # Without a gate nobody comes in, instead of everybody who knows the public key.
+        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def call(self, socket: Socket) -> None:
         """Make a socket a caller, before it connects."""

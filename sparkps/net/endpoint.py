@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import stat
 from typing import Final, NamedTuple
 
 from sparkps.errors import InvalidArgument
@@ -75,8 +76,8 @@ def tcp(host: str, port: int) -> str:
 
 
 def nearest(addresses: str) -> str:
-    """Choose among the addresses of one listener: a local socket that this process may use, or
-    else the first tcp address.
+    """Choose among the addresses of one listener: a local socket of this user's, or else the first
+    tcp address.
 
     Examples
     --------
@@ -90,9 +91,20 @@ def nearest(addresses: str) -> str:
     """
     found = [parse(text) for text in addresses.split(",")]
     for endpoint in found:
-        if endpoint.scheme == "ipc" and os.access(endpoint.path, os.W_OK):
+        if endpoint.scheme == "ipc" and is_ours(endpoint.path):
             return str(endpoint)
     return str(next((endpoint for endpoint in found if endpoint.scheme == "tcp"), found[0]))
+
+
+def is_ours(path: str) -> bool:
+    """Whether there is a local socket of this user's own. The path may come from another host: what
+    somebody else has put in that place here would be taken for the listener.
+    """
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def ipc(directory: str, name: str) -> str:

@@ -15,6 +15,8 @@ Rules:
 * The time is read once per round, and is what timers and handlers get.
 * A router whose backlog passes its limit is not read until its peers have taken some of it
   (back-pressure).
+* A router that has strangers, or peers to cut, is told the time; what comes from a peer that was
+  cut is dropped.
 * An exception from a handler ends the loop: handlers are shells around cores that answer with
   errors, so one that raises is a bug, and a process that goes on after it would serve from a
   broken state.
@@ -29,6 +31,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparkps.net.serve import Router
+from sparkps.net.strangers import LOOK
 from sparkps.net.wakeup import Wakeup
 from sparkps.wire.effects import Buffer
 
@@ -171,7 +174,10 @@ class Loop:
             for each in served:
                 if each.router.dirty or each.router.flushing:
                     self._read(each)
-                if each.events:
+                if each.router.watching:
+                    each.router.look(self.now)
+                # Receiving and looking read events too, and swallow the edge that tells of them.
+                if each.events or each.router.ending:
                     self._tell_gone(each)
 
     def close(self) -> None:
@@ -188,6 +194,8 @@ class Loop:
                 wait = _SOON
             elif each.router.flushing:
                 wait = _LATER if wait is None else wait
+            elif each.router.watching:
+                wait = LOOK if wait is None else wait
         if self._next is not None:
             until = max(0.0, self._next - self._clock())
             wait = until if wait is None else min(wait, until)
@@ -207,7 +215,8 @@ class Loop:
                 if router.flushing:
                     router.flush()  # receiving may have swallowed the edge that a peer takes more
                 return
-            on_message(message[0], message[1], now)
+            if not router.deaf or message[0] not in router.deaf:
+                on_message(message[0], message[1], now)
             if self._stopped or router.backlog > served.limit:
                 return
 

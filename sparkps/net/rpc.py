@@ -33,7 +33,8 @@ from sparkps.wire.effects import Buffer
 _LOST: Final = {
     zmq.EVENT_DISCONNECTED: "the connection was closed",
     zmq.EVENT_CLOSED: "the connection was refused",
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "the other side does not speak ZMTP",
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL: "the other side ended the handshake: it is of an "
+    "application with another key or other security, or not of sparkps",
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "the handshake failed: the other side is of an "
     "application with another key, or not of sparkps",
     zmq.EVENT_HANDSHAKE_FAILED_AUTH: "the other side refused to admit us",

@@ -19,6 +19,8 @@ Rules:
   end is told after its last message (libzmq tells of the end *before* it hands over what it had
   read; it closes the descriptor after). Every peer that a message came from is told to have gone,
   once for each time that it was heard.
+* A peer that was cut gets the answers that were sent before, and is not listened to any more. What
+  strangers may take is bounded (:mod:`sparkps.net.strangers`).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 import zmq
@@ -35,6 +37,7 @@ from sparkps.errors import PortsTaken
 from sparkps.net.curve import Curve
 from sparkps.net.endpoint import Endpoint, parse
 from sparkps.net.sockets import Context, Frames, Monitor, bound_endpoint
+from sparkps.net.strangers import Strangers
 from sparkps.wire.effects import Buffer
 
 #: Messages that libzmq holds per peer, each way; a message has at most ``message.maxBytes`` (4
@@ -85,6 +88,8 @@ class Router:
     fd, events_fd : int
         Descriptors that become readable when there may be messages, and when connections came or
         went.
+    deaf : set of bytes
+        Peers that were cut; what still comes from them is to be dropped.
     dirty : bool
         Whether there may be messages that ``fd`` will not tell of: libzmq's descriptors are
         edge-triggered, and any use of a socket may swallow the edge. It is safe to sleep on ``fd``
@@ -104,9 +109,8 @@ class Router:
         self._socket.set(zmq.ROUTER_MANDATORY, 1)
         self._socket.set(zmq.SNDHWM, QUEUE)
         self._socket.set(zmq.RCVHWM, QUEUE)
-        if curve is None:
-            self._socket.set(zmq.MAXMSGSIZE, STRANGERS_FRAME)
-        else:
+        self._socket.set(zmq.MAXMSGSIZE, STRANGERS_FRAME)
+        if curve is not None:
             curve.listen(self._socket)
         self._frames = Frames(self._socket)
         self._monitor = Monitor(self._socket)
@@ -117,7 +121,9 @@ class Router:
         self._waiting: dict[bytes, deque[list[Buffer]]] = {}
         self._fd_of: dict[bytes, int] = {}
         self._peer_at: dict[int, bytes] = {}
-        self._open: set[int] = set()
+        self._open: dict[int, int] = {}
+        self._strangers = Strangers()
+        self.deaf: set[bytes] = set()
         self._ending: list[_Ending] = []
         try:
             for text in endpoints:
@@ -158,6 +164,26 @@ class Router:
                 raise
             return False
         return True
+
+    def cut(self, peer: bytes) -> None:
+        """End a peer's connection, a moment after what it was sent."""
+        fd = self._fd_of.get(peer, _ENDED)
+        if fd >= 0:
+            self.deaf.add(peer)
+            self._strangers.show_out(fd, self._open[fd])
+
+    @property
+    def watching(self) -> bool:
+        """Whether :meth:`look` has to be called from time to time."""
+        return bool(self._strangers)
+
+    def look(self, now: float) -> None:
+        """End the connections of strangers who ask too much, and of those who were cut."""
+        if self._strangers.due(now):
+            self._read_events()
+            self._strangers.look(
+                now, received=self._received, others=len(self._fd_of), empty=not self.dirty
+            )
 
     def flush(self) -> None:
         """Send what was kept, as far as the peers take it."""
@@ -246,6 +272,7 @@ class Router:
                 self._end(before, fd)
             self._fd_of[peer] = fd
             self._peer_at[fd] = peer
+            self._strangers.heard(fd)
         else:  # it sent and left at once
             self._fd_of[peer] = _ENDED
             self._ending.append(_Ending(peer, fd))
@@ -253,9 +280,10 @@ class Router:
     def _read_events(self) -> None:
         while (event := self._monitor.next()) is not None:
             if event.kind == zmq.EVENT_ACCEPTED:
-                self._open.add(event.value)
+                self._open[event.value] = self._strangers.accepted(event.value)
             elif event.kind == zmq.EVENT_DISCONNECTED:
-                self._open.discard(event.value)
+                self._open.pop(event.value, None)
+                self._strangers.ended(event.value)
                 peer = self._peer_at.get(event.value)
                 if peer is not None:
                     self._end(peer, event.value)
@@ -268,6 +296,7 @@ class Router:
     def _forget(self, peer: bytes) -> None:
         if self._fd_of.get(peer) == _ENDED:
             del self._fd_of[peer]
+            self.deaf.discard(peer)
         for frames in self._waiting.pop(peer, ()):
             self.backlog -= _bytes(frames)
 
@@ -290,7 +319,7 @@ class _Ending:
         self._fd = fd
         self._looks = 0
 
-    def complete(self, opened: set[int], reach: int) -> bool:
+    def complete(self, opened: Container[int], reach: int) -> bool:
         """Whether libzmq has closed the descriptor (or it is another connection's by now)."""
         if self.reach < 0:
             self._looks += 1

@@ -4,8 +4,9 @@ Rules:
 
 * A data message is answered, once (a scan by several chunks), whatever is in it. What breaks the
   protocol gets a typed error and changes nothing; the server lives on.
-* The first message of a connection is Hello; until then everything else is refused. On a listener
-  that asks for tickets a Hello without a good one is refused too.
+* The first message of a connection is Hello; everything else is refused then, and so is, on a
+  listener that asks for tickets, a Hello without a good one. A refused first message ends the
+  connection: who is not known gets one answer, or its answers would pile up.
 * Commands of the coordinator are carried out in the order in which they come, each answered by one
   Done with its number, when it is done: a token is refused, or a session closed, from then on. A
   command that comes again finds its work done and says so.
@@ -41,7 +42,7 @@ from sparkps.server.state import DOOR_ERRORS, TRACEBACK, USERS, NotHere, State
 from sparkps.spec import TableInfo, View
 from sparkps.store import Table, make_table
 from sparkps.wire.auth import Admission
-from sparkps.wire.effects import Buffer, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
+from sparkps.wire.effects import Buffer, Cut, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
 from sparkps.wire.frames import decode_to_server, encode
 from sparkps.wire.messages import (
     VERSION,
@@ -162,6 +163,12 @@ class ServerCore:
         now
             Seconds, of any clock that does not jump.
         """
+        effects = self._answers(peer, door, frames, now)
+        if peer not in self._peers:
+            effects.append(Cut(peer))
+        return effects
+
+    def _answers(self, peer: Any, door: Door, frames: Sequence[Buffer], now: float) -> list[Effect]:
         self._requests += 1
         message: Any
         try:

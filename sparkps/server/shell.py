@@ -31,6 +31,7 @@ from typing import Final
 import msgspec
 
 from sparkps import _log
+from sparkps._machine import raise_descriptors
 from sparkps._malloc import keep_freed_memory
 from sparkps._parent import Lines, Parent
 from sparkps.config import Settings, port_range
@@ -52,7 +53,7 @@ from sparkps.server.snapshots import Snapshots
 from sparkps.spec import ServerInfo
 from sparkps.wire import userfn
 from sparkps.wire.auth import Admission, Secret
-from sparkps.wire.effects import Buffer, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
+from sparkps.wire.effects import Buffer, Cut, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
 from sparkps.wire.messages import VERSION, Message, ServerUp
 
 #: Seconds that the loop has to end after the leash was let go; a user's function may keep it.
@@ -218,6 +219,8 @@ class Shell:
             for effect in received((number, peer), door, frames, now):
                 if type(effect) is Send:
                     send(peer, effect.frames)
+                elif type(effect) is Cut:
+                    router.cut(peer)
                 else:
                     carry_out([effect])
 
@@ -307,6 +310,7 @@ def main() -> int:
     start = msgspec.json.decode(line, type=Start)
     parent = Parent()
     _log.to_file(start.log)
+    raise_descriptors()
     keep_freed_memory()
     try:
         shell = Shell(start, parent)

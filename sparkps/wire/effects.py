@@ -42,6 +42,12 @@ class Tell(Effect):
     message: Message
 
 
+class Cut(Effect):
+    """End a peer's connection, a moment after what it was sent, and hear it no more."""
+
+    peer: Any
+
+
 class ToCoordinator(Effect):
     """A server's or a client's core: send a control message to the coordinator."""
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from sparkps.client.calls import PullCall, Request, WriteCall
-from sparkps.client.core import AGAIN, NEWS, ClientCore
+from sparkps.client.core import AGAIN, NEWS, TICKETS, ClientCore
 from sparkps.client.seat import Seat
 from sparkps.errors import (
     MalformedRequest,
     MemoryLimit,
+    NotAdmitted,
     RequestTimeout,
     ServerLost,
     SessionEnded,
@@ -380,3 +381,99 @@ def test_closing_fails_what_is_under_way(play: Play) -> None:
     play.do(play.core.fail_all(ServerLost(server=0)))
     assert all(call.done for call in calls)
     assert play.core.deadline() is None
+
+
+# -- connections that are changed, and tickets -----------------------------------------------------
+
+
+def test_a_lane_that_moves_takes_what_is_under_way_with_it(play: Play) -> None:
+    calls = [play.push(), play.pull(), play.push()]
+    first, pull, second = play.ids
+    play.do(play.core.moved(0))
+    assert play.connections == 2
+    assert [type(message) for message in play.sent] == [Hello, Push, Pull, Push]
+    new = play.ids
+    assert len({first, pull, second, *new}) == 6
+    assert [play.slices[n] for n in (new[0], new[2])] == [play.slices[n] for n in (first, second)]
+    # Of the old connection's replies one more was on its way: it is nobody's.
+    play.ack(first)
+    assert not any(call.done for call in calls)
+    play.ack(new[0], DUPLICATE)  # the server had it from the old connection
+    play.reply(Rows(new[1]), rows(1, 2))
+    play.ack(new[2], APPLIED)
+    assert all(call.done for call in calls)
+    assert not play.seat.outstanding
+    assert play.core.lanes[0].size == 0
+
+
+def test_what_waits_for_room_goes_behind_what_moves() -> None:
+    play = Play(window=10)
+    for _ in range(3):
+        play.pull(cost=10)
+    (first,) = play.ids
+    play.do(play.core.moved(0))
+    (again,) = play.ids
+    play.reply(Rows(again), rows(1, 2))
+    assert len(play.ids) == 1
+    assert play.core.backlog == 1
+    assert first != again
+
+
+def test_a_lane_that_is_not_up_does_not_move(play: Play) -> None:
+    assert play.core.moved(0) == []
+    play.pull()
+    play.do(play.core.lost(0, "cut", play.now))
+    assert play.core.moved(0) == []
+    play.wait(0.02)
+    assert play.connections == 2
+
+
+def test_requests_that_wait_to_be_asked_again_survive_a_move(play: Play) -> None:
+    call = play.pull()
+    play.reply(NotMine(play.ids[0], 1))
+    play.do(play.core.moved(0))
+    assert play.ids == []
+    play.wait(AGAIN)
+    play.reply(Rows(play.ids[0]), rows(1, 2))
+    assert call.result().tolist() == [2, 1]
+
+
+def test_every_connection_has_a_ticket_of_its_own() -> None:
+    made = iter(range(100))
+    play = Play(ticket=lambda info: b"%d.%d" % (info.id, next(made)))
+    play.pull()
+    play.do(play.core.moved(0))
+    play.do(play.core.lost(0, "cut", play.now))
+    play.wait(0.02)
+    tickets = [message.ticket for message in play.sent if isinstance(message, Hello)]
+    assert tickets == [b"0.0", b"0.1", b"0.2"]
+
+
+def refused(play: Play) -> None:
+    error = NotAdmitted(peer="server 0", reason="the ticket has expired")
+    play.reply(Refused(0, *error.to_wire()))
+
+
+def test_a_ticket_that_waited_too_long_is_followed_by_another(play: Play) -> None:
+    call = play.pull()
+    refused(play)
+    play.sent.clear()
+    play.wait(0.02)
+    assert play.connections == 2
+    assert isinstance(play.sent[0], Hello)
+    play.reply(Welcome(VERSION, 0, 7, 1))
+    play.reply(Rows(play.ids[0]), rows(1, 2))
+    assert call.result().tolist() == [2, 1]
+
+
+def test_who_is_not_admitted_is_told_so_after_a_few_tickets(play: Play) -> None:
+    call = play.pull()
+    for _ in range(TICKETS):
+        refused(play)
+        assert not call.done
+        play.wait(1.0)
+    refused(play)
+    with pytest.raises(NotAdmitted, match="server 0 does not admit this connection"):
+        call.result()
+    assert play.connections == TICKETS + 1
+    assert play.now < 10

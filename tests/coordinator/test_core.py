@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import get_args, get_origin
 
 import msgspec
@@ -9,18 +10,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparkps.spec import SessionSpec, TableSpec
-from sparkps.wire.effects import Effect, Exit
+from sparkps.coordinator.hub import COMPLAINTS
+from sparkps.errors import MalformedRequest
+from sparkps.spec import ServerInfo, SessionSpec, TableSpec
+from sparkps.wire.effects import Cut, Effect, Exit, Log
 from sparkps.wire.frames import encode_control
 from sparkps.wire.messages import (
+    VERSION,
     Answer,
     Beat,
     Control,
     Denied,
     Done,
     FindTable,
+    Join,
     Leave,
     ServerDown,
+    ServerUp,
     Shutdown,
 )
 from tests.coordinator.stage import DRIVER, Stage
@@ -37,6 +43,53 @@ def test_nothing_is_taken_before_an_introduction():
     assert (denied.id, denied.fields["reason"]) == (3, "FindTable before Join")
     stage.say("stranger", Beat())
     assert stage.got("stranger", Denied) == []
+
+
+def cuts(stage):
+    return [effect.peer for effect in stage.effects if isinstance(effect, Cut)]
+
+
+def test_who_begins_with_anything_else_is_answered_once_and_cut():
+    stage = Stage()
+    stage.say("one", FindTable(3, "t"))
+    stage.say("two", Join(VERSION + 1, "worker"))
+    stage.say("three", ServerUp(VERSION, ServerInfo(0, 1, "ipc:///s0")))
+    stage.carry_out(stage.core.malformed("four", MalformedRequest(reason="junk"), stage.time()))
+    assert cuts(stage) == ["one", "two", "three", "four"]
+    assert [stage.got(who, Denied)[0].code for who in cuts(stage)] == [
+        "MalformedRequest",
+        "VersionMismatch",
+        "MalformedRequest",
+        "MalformedRequest",
+    ]
+
+
+def test_what_a_known_connection_gets_wrong_does_not_end_it():
+    stage = Stage()
+    stage.say(DRIVER, Answer(9))
+    stage.carry_out(stage.core.malformed(DRIVER, MalformedRequest(reason="junk"), stage.time()))
+    assert [m.fields["reason"] for m in stage.got(DRIVER, Denied)][1:] == ["junk"]
+    assert cuts(stage) == []
+
+
+def test_warnings_of_what_others_do_are_bounded_and_counted():
+    stage = Stage()
+
+    def warnings():
+        found = [e.text for e in stage.effects if isinstance(e, Log) and e.level == logging.WARNING]
+        stage.effects.clear()
+        return found
+
+    warnings()
+    for _ in range(10 * COMPLAINTS):
+        stage.say(DRIVER, Answer(9))
+    assert len(warnings()) == COMPLAINTS
+    stage.wait(60)
+    stage.say(DRIVER, Answer(9))
+    assert warnings() == [
+        f"and {9 * COMPLAINTS} more warnings like these",
+        "Answer is refused: malformed request: Answer is not for the coordinator",
+    ]
 
 
 def test_what_is_not_for_the_coordinator_is_refused():

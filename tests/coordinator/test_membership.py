@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from sparkps.coordinator.membership import GRACE
+from sparkps.errors import LaunchFailed
 from sparkps.spec import ServerInfo, TableSpec
 from sparkps.wire.messages import (
     VERSION,
+    AddSession,
+    AddTable,
+    Beat,
+    CloseSession,
     CreateTable,
     Denied,
+    DropTable,
+    Gather,
     GetStatus,
     GetView,
     Join,
@@ -16,6 +23,7 @@ from sparkps.wire.messages import (
     ServerDown,
     ServerExited,
     ServerUp,
+    SetToken,
     SetView,
 )
 from tests.coordinator.stage import DRIVER, Stage
@@ -145,3 +153,172 @@ def test_status_names_servers_and_tables():
         3,
     )
     assert status["tables"][0]["lost"].startswith("server 1 is lost")
+
+
+# -- servers that executors bring ------------------------------------------------------------------
+
+
+def owners(answer) -> set[int]:
+    """The servers of an answered view, if there is one."""
+    return set(answer[2]) if answer else set()
+
+
+def gathered(stage, servers, who=DRIVER):
+    return owners(stage.ask(lambda n: Gather(n, servers), who))
+
+
+def test_the_first_view_waits_for_as_many_servers_as_a_driver_gathers():
+    stage = bare(0)
+    stage.server_up(4)
+    waiting = stage.request(lambda n: Gather(n, 2))
+    assert stage.got(DRIVER, NewView) == []
+    stage.server_up(7)
+    assert owners(stage.answer(waiting)) == {4, 7}
+    assert len(stage.got(DRIVER, NewView)) == 1
+    assert gathered(stage, 1) == {4, 7}
+
+
+def test_a_gathered_view_is_answered_when_every_server_has_it():
+    stage = bare(0)
+    stage.held = {SetView}
+    waiting = stage.request(lambda n: Gather(n, 1))
+    stage.server_up(0)
+    assert stage.answer(waiting) is None
+    stage.done(SetView)
+    assert owners(stage.answer(waiting)) == {0}
+
+
+def test_servers_that_come_before_any_table_are_in_the_view_at_once():
+    stage = Stage(servers=1)
+    waiting = stage.request(lambda n: Gather(n, 3))
+    stage.server_up(1)
+    stage.server_up(2)
+    assert owners(stage.answer(waiting)) == {0, 1, 2}
+
+
+def test_servers_that_come_after_a_table_get_no_partition_while_it_has_rows():
+    stage = Stage()
+    table = stage.table("t")[0]
+    stage.got(DRIVER, NewView)
+    stage.server_up(2)
+    waiting = stage.request(lambda n: Gather(n, 3))
+    assert stage.got(DRIVER, NewView) == []
+    assert stage.answer(waiting) is None
+    assert gathered(stage, 2) == {0, 1}
+    stage.ask(lambda n: DropTable(n, table))
+    assert stage.got(DRIVER, NewView) == []  # whoever needs it finds it
+    stage.table("u")
+    (view,) = (m.view for m in stage.got(DRIVER, NewView))
+    assert set(view.owners) == {0, 1, 2}
+    assert owners(stage.answer(waiting)) == {0, 1, 2}
+
+
+def test_a_table_that_finds_newcomers_is_made_when_their_view_is_everywhere():
+    stage = Stage(servers=1)
+    stage.ask(lambda n: DropTable(n, stage.table("t")[0]))
+    stage.table("t")
+    stage.server_up(1)
+    (old,) = (m.info.id for m in stage.got("s1", AddTable))
+    stage.ask(lambda n: DropTable(n, old))
+    stage.held = {SetView}
+    made = stage.request(lambda n: CreateTable(n, TableSpec("t"), False))
+    assert stage.got("s1", AddTable) == []
+    stage.done(SetView)
+    assert [m.info.id for m in stage.got("s1", AddTable)] == [stage.answer(made)[0]]
+
+
+def test_a_server_that_comes_late_hears_of_the_sessions_and_tables_that_there_are():
+    stage = Stage()
+    lost = stage.table("lost")[0]
+    stage.exited(1)
+    kept = stage.table("kept")[0]
+    dropped = stage.table("dropped")[0]
+    stage.ask(lambda n: DropTable(n, dropped))
+    closed = stage.open(1)
+    stage.ask(lambda n: CloseSession(n, closed))
+    session = stage.open(2)
+    stage.server_up(2)
+    tables = [m.info.id for m in stage.got("s2", AddTable)]
+    assert tables == [kept]
+    assert lost not in tables
+    assert [m.spec.id for m in stage.got("s2", AddSession)] == [session]
+    (token,) = stage.got("s2", SetToken)
+    assert (token.session, token.rank, token.token) == (session, 2, stage.token[DRIVER])
+
+
+def test_while_a_run_goes_on_newcomers_wait_though_there_is_no_table():
+    stage = Stage(servers=1)
+    session = stage.open(1)
+    stage.got(DRIVER, NewView)
+    stage.server_up(1)
+    assert stage.got(DRIVER, NewView) == []
+    stage.ask(lambda n: CloseSession(n, session))
+    assert gathered(stage, 2) == {0, 1}
+
+
+def test_with_rows_on_the_others_no_loss_moves_a_group_of_a_living_server():
+    stage = Stage(servers=4)
+    before = None
+    for number in range(8):  # one of them has its partition on a server that lives to the end
+        stage.table(f"t{number}", partitions=1)
+    for lost in (0, 1, 2):
+        before = stage.ask(lambda n: GetView(n))[2]
+        stage.server_up(10 + lost)
+        stage.exited(lost)
+        after = stage.ask(lambda n: GetView(n))[2]
+        assert all(a == b for b, a in zip(before, after, strict=True) if b != lost)
+        assert lost not in after
+    assert [table["lost"] for table in stage.ask(GetStatus)["tables"]].count("") > 0
+
+
+def test_where_every_table_is_lost_the_replacement_takes_its_share():
+    stage = Stage(servers=2)
+    stage.table("t")
+    stage.exited(1)
+    assert gathered(stage, 1) == {0}
+    stage.server_up(2)
+    assert gathered(stage, 2) == {0, 2}
+    assert stage.table("t", replace=True)[0] == 2
+
+
+def failure() -> LaunchFailed:
+    return LaunchFailed(what="server 1", reason="no such python", log="/log1", tail="  why")
+
+
+def test_whoever_gathers_servers_that_do_not_start_is_told_why():
+    stage = bare(0)
+    stage.server_up(0)
+    waiting = stage.request(lambda n: Gather(n, 2))
+    stage.carry_out(stage.core.failed(failure(), stage.time()))
+    denied = stage.answer(waiting)
+    assert (denied.code, denied.fields) == ("LaunchFailed", failure().fields)
+    assert stage.ask(lambda n: Gather(n, 2)).code == "LaunchFailed"
+    assert gathered(stage, 1) == {0}
+
+
+def test_a_failure_is_none_of_those_who_have_enough_servers():
+    stage = Stage(servers=2)
+    stage.carry_out(stage.core.failed(failure(), stage.time()))
+    assert gathered(stage, 2) == {0, 1}
+
+
+def test_a_gatherer_that_has_left_waits_no_more():
+    stage = bare(0)
+    stage.join("other")
+    stage.request(lambda n: Gather(n, 2), "other")
+    stage.leave("other")
+    stage.server_up(0)
+    stage.server_up(1)
+    assert stage.core._members._gathering == []
+    assert stage.got("other", Denied) == []
+
+
+def test_figures_are_sums_over_the_servers_that_are_up():
+    stage = Stage(servers=2)
+    load = {"partitions": 3.0, "rows": 100.0, "bytes": 800.0, "requests": 7.0, "other": 1.0}
+    for server in ("s0", "s1"):
+        stage.say(server, Beat(load))
+    figures = stage.core.figures()
+    assert (figures["servers"], figures["rows"], figures["partitions"]) == (2.0, 200.0, 6.0)
+    stage.exited(0)
+    assert stage.core.figures()["rows"] == 100.0

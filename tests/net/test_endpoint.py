@@ -1,11 +1,14 @@
 import os
+import socket
 import stat
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sparkps.errors import InvalidArgument
 from sparkps.net.directory import remove_directory, runtime_directory
-from sparkps.net.endpoint import MAX_IPC_PATH, ipc, parse
+from sparkps.net.endpoint import MAX_IPC_PATH, ipc, is_ours, nearest, parse
 
 
 @pytest.mark.parametrize(
@@ -66,3 +69,40 @@ def test_a_long_temporary_directory_is_not_used(
     assert len(path) < 60
     assert os.listdir(deep) == []
     remove_directory(path)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[str]:
+    """A local socket of ours."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        yield str(tmp_path / "s")
+
+
+def test_the_nearest_address_is_a_local_socket_of_ours(local: str) -> None:
+    assert nearest(f"tcp://10.0.0.1:7000,ipc://{local}") == f"ipc://{local}"
+    assert nearest(f"ipc://{local},tcp://10.0.0.1:7000") == f"ipc://{local}"
+
+
+def test_from_another_host_the_nearest_address_is_the_first_tcp_one(tmp_path: Path) -> None:
+    far = f"ipc://{tmp_path}/nobody"
+    assert nearest(f"{far},tcp://[::1]:7000,tcp://10.0.0.1:7000") == "tcp://[::1]:7000"
+    assert nearest(far) == far  # there is no other, and the error will name it
+
+
+def test_what_somebody_else_has_put_in_the_place_of_a_socket_is_not_taken_for_it(
+    local: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(local)
+    for name in ("file", "link", "."):
+        assert nearest(f"ipc://{tmp_path}/{name},tcp://h:1") == "tcp://h:1"
+    assert is_ours(local)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert not is_ours(local)
+    assert nearest(f"ipc://{local},tcp://h:1") == "tcp://h:1"
+
+
+def test_one_bad_address_among_several_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="an address is"):
+        nearest("tcp://h:1,nothing")

@@ -1,9 +1,12 @@
+import contextlib
+import os
 import socket
 
 import numpy as np
 import pytest
 import zmq
 
+from sparkps.errors import PortsTaken
 from sparkps.net.rpc import Connection
 from sparkps.net.serve import QUEUE, Router
 from sparkps.net.sockets import COPY_RECEIVE, COPY_SEND, Context
@@ -198,4 +201,77 @@ def test_a_stranger_on_the_port_disturbs_nobody(context: Context, junk: bytes) -
     end.close()
     assert wait_gone(router) == [peer]
     assert router._fd_of == {}
+    router.close()
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that are free. Those of the system's own choosing, that
+    others may take at any time, are left alone.
+    """
+    first = 20_000 + os.getpid() % 5_000
+    while True:
+        with contextlib.ExitStack() as held:
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                first += count
+                continue
+        return first
+
+
+def test_a_range_of_ports_is_taken_from_its_beginning(context: Context) -> None:
+    first = free_ports(3)
+    routers = [Router(context, ["tcp://127.0.0.1:0"], ports=(first, first + 2)) for _ in range(3)]
+    ports = [int(router.endpoints[0].rpartition(":")[2]) for router in routers]
+    assert ports == [first, first + 1, first + 2]
+    with pytest.raises(PortsTaken, match=f"no port of {first}-{first + 2} is free on 127.0.0.1"):
+        Router(context, ["tcp://127.0.0.1:0"], ports=(first, first + 2))
+    for router in routers:
+        router.close()
+
+
+def test_a_port_of_somebody_else_is_passed_over(context: Context) -> None:
+    first = free_ports(2)
+    with socket.create_server(("127.0.0.1", first)):
+        router = Router(context, ["tcp://127.0.0.1:0"], ports=(first, first + 1))
+    assert router.endpoints == [f"tcp://127.0.0.1:{first + 1}"]
+    router.close()
+
+
+def test_a_port_is_free_again_when_its_connections_were_closed_a_moment_ago(
+    context: Context,
+) -> None:
+    first = free_ports(1)
+    for _ in range(2):
+        router = Router(context, ["tcp://127.0.0.1:0"], ports=(first, first))
+        end = Connection(context, router.endpoints[0])
+        end.send([b"hello"])
+        take(router)
+        port = int(router.endpoints[0].rpartition(":")[2])
+        router.close()  # our end goes first, and is left in TIME_WAIT
+        while not end.ready:
+            end.receive(10)
+        end.close()
+        closed(port)
+
+
+def closed(port: int) -> None:
+    """Wait until nobody listens: libzmq closes a listener in a thread of its own."""
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return
+
+
+def test_an_ipv6_address_is_bound_and_reached(context: Context) -> None:
+    router = Router(context, ["tcp://[::1]:0"])
+    assert router.endpoints[0].startswith("tcp://[::1]:")
+    end = Connection(context, router.endpoints[0])
+    end.send([b"hello"])
+    peer, frames = take(router)
+    assert frames == [b"hello"]
+    router.send(peer, [b"answer"])
+    assert end.receive(LONG * 1000) == [b"answer"]
+    end.close()
     router.close()

@@ -65,3 +65,34 @@ def test_a_view_remembers_when_each_group_last_moved() -> None:
 
 def test_a_view_of_nobody_has_no_owners() -> None:
     assert make_view(4, [], make_view(1, infos(0))).owners == ()
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 8])
+def test_what_is_kept_stays_whatever_the_balance(servers: int) -> None:
+    before = place(range(servers))
+    assert place(range(servers + 3), before, keep=True) == before
+
+
+@pytest.mark.parametrize("servers", [2, 3, 5, 8])
+def test_of_a_lost_server_the_others_take_over_and_nothing_else_moves(servers: int) -> None:
+    before = place(range(servers))
+    after = place(range(1, servers), before, keep=True)
+    assert all(b == 0 for b, a in zip(before, after, strict=True) if a != b)
+    assert 0 not in after
+    load = Counter(after)
+    assert max(load.values()) - min(load.values()) <= 1
+
+
+def test_an_uneven_placement_is_kept_and_its_holes_are_filled_by_those_with_room() -> None:
+    before = (0,) * (GROUPS - 8) + (1,) * 4 + (2,) * 4
+    after = place([0, 1, 3], before, keep=True)
+    assert after[: GROUPS - 4] == before[: GROUPS - 4]
+    assert 0 not in after[GROUPS - 4 :]
+    assert set(after[GROUPS - 4 :]) <= {1, 3}
+
+
+def test_a_view_that_keeps_has_changed_only_where_a_server_was_lost() -> None:
+    one = make_view(1, infos(0, 1, 2))
+    two = make_view(2, infos(0, 2, 3), one, keep=True)
+    changed = {owner for owner, stamp in zip(one.owners, two.changed, strict=True) if stamp == 2}
+    assert changed == {1}

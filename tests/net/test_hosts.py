@@ -1,0 +1,68 @@
+"""What is bound, and what others are told."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from sparkps.errors import InvalidSetting
+from sparkps.net.hosts import advertised, is_any, resolve
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.5", "127.0.0.5"),
+        ("0.0.0.0", "0.0.0.0"),
+        ("::1", "::1"),
+        ("[::1]", "::1"),
+        ("::", "::"),
+        ("0:0:0:0:0:0:0:1", "::1"),
+    ],
+)
+def test_an_address_is_bound_as_it_is(host: str, address: str) -> None:
+    assert resolve(host) == address
+
+
+def test_a_name_of_both_families_is_bound_by_its_ipv4_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    six = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::5", 0, 0, 0))
+    four = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.5", 0))
+    cases = (([six, four], "10.0.0.5"), ([four, six], "10.0.0.5"), ([six], "fd00::5"))
+    for found, address in cases:
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found, **__: found)
+        assert resolve("worker-1") == address
+
+
+def test_a_name_that_nobody_knows_is_an_error_of_the_setting() -> None:
+    with pytest.raises(InvalidSetting) as error:
+        resolve("no-such-host.invalid")
+    assert str(error.value).startswith(
+        "setting bind.host='no-such-host.invalid': is no address of a host: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("bound", "host", "told"),
+    [
+        ("tcp://10.0.0.1:7000", "", "tcp://10.0.0.1:7000"),
+        ("tcp://[fd00::1]:7000", "", "tcp://[fd00::1]:7000"),
+        ("tcp://0.0.0.0:7000", "worker-1", "tcp://worker-1:7000"),
+        ("tcp://[::]:7000", "fd00::7", "tcp://[fd00::7]:7000"),
+        ("tcp://10.0.0.1:7000", "[fd00::7]", "tcp://[fd00::7]:7000"),
+        ("tcp://172.17.0.2:7000", "203.0.113.9", "tcp://203.0.113.9:7000"),
+        ("ipc:///tmp/s0", "worker-1", "ipc:///tmp/s0"),
+    ],
+)
+def test_others_are_told_what_they_can_reach(bound: str, host: str, told: str) -> None:
+    assert advertised(bound, host) == told
+
+
+def test_all_interfaces_are_known_in_both_families() -> None:
+    assert is_any("0.0.0.0")
+    assert is_any("::")
+    assert not is_any("127.0.0.1")
+    assert not is_any("::1")
