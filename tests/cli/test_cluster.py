@@ -50,7 +50,7 @@ class Cluster:
         return Client(ClientInfo(self.address), "driver")
 
     def end(self, number: int) -> int:
-        self.process.send_signal(number)
+        self.process.send_signal(number)  # nothing is sent to one that has ended
         status = self.process.wait(PATIENCE)
         assert self.process.stdout is not None
         self.process.stdout.close()
@@ -63,8 +63,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     try:
         yield started
     finally:
-        if started.process.poll() is None:
-            started.end(signal.SIGTERM)
+        started.end(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
