@@ -47,6 +47,16 @@ def step(worker, batch):
 """
 
 
+GAUGES = """
+import json, urllib.request
+def gauges():
+    with urllib.request.urlopen(spark.sparkContext.uiWebUrl + "/metrics/json") as page:
+        found = json.load(page)["gauges"]
+    plugin = "driver.plugin.org.sparkps.SparkPSPlugin."
+    return {name.partition(plugin)[2]: g["value"] for name, g in found.items() if plugin in name}
+"""
+
+
 def begin(spark: Driver, master: str = MASTER, **conf: str) -> None:
     """Start Spark in a driver; an empty value takes back what ``configure`` has set."""
     spark.do(BEGIN.format(master=master, conf={**CONF, **conf}))
@@ -65,9 +75,10 @@ def spark(tmp_path: Path) -> Iterator[Driver]:
         yield started
 
 
-def test_servers_stand_beside_executors_and_losses_are_told(spark: Driver) -> None:
+def test_b22_b25_b26_servers_stand_beside_executors_and_losses_are_told(spark: Driver) -> None:
     """One long story, since each Spark that is started costs many seconds."""
-    begin(spark, **{"spark.sparkps.server.memory": "8m"})
+    conf = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.sparkps.server.memory": "8m"}
+    begin(spark, **conf)
     spark.do("ps = PSContext(spark, progress=False)")
     assert spark.do("repr(ps)").startswith("<PSContext of app-")
     servers = spark.servers()
@@ -81,6 +92,12 @@ def test_servers_stand_beside_executors_and_losses_are_told(spark: Driver) -> No
     # A function of the user's goes over the encrypted port, or the local socket.
     total = "sum(ps.table('t').reduce(lambda part: int(part['value'].sum())))"
     assert spark.do(total) == 400
+
+    # What the coordinator knows is in Spark's metrics.
+    spark.do(GAUGES)
+    assert eventually(lambda: spark.do("gauges().get('rows')") == 8.0, 5.0)
+    assert spark.do("gauges()").keys() >= {"servers", "partitions", "bytes", "slowestClock"}
+    assert spark.do("gauges()['servers']") == 2.0
 
     # A server that would grow beyond its limit refuses; nobody is killed for it.
     with pytest.raises(Raised, match=r"MemoryLimit: .* raise spark\.sparkps\.server\.mem") as over:
@@ -244,9 +261,9 @@ def standalone(tmp_path: Path) -> Iterator[Standalone]:
 def test_a_standalone_masters_executors_have_servers_and_a_killed_worker_leaves_none(
     standalone: Standalone, spark: Driver
 ) -> None:
-    begin(spark, standalone.url)
+    begin(spark, standalone.url, **{"spark.sparkps.servers.perExecutor": "2"})
     spark.do("ps = PSContext(spark, progress=False); ps.table('t', dim=8, dtype='int64')")
-    assert len(standalone.sidecars()) == 1
+    assert len(standalone.sidecars()) == 2
     assert spark.do("ps.run(spark.range(0, 400, 1, 2), step, workers=2)[0]['rows']") == 400
     os.kill(standalone.worker.pid, signal.SIGKILL)
     assert eventually(lambda: not standalone.sidecars(), GONE)
