@@ -15,7 +15,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Python itself warns of pandas and numpy through pyspark's own imports only; ours are errors in the tests.
 unexport SPARK_HOME
 
-.PHONY: demo test lint bench soak clean setup fast spark masters test-spark35
+.PHONY: demo test lint bench soak clean setup fast spark masters test-spark35 docker docker-if-any
 
 setup: $(SETUP)
 
@@ -36,11 +36,11 @@ demo: $(SETUP)
 	$(BIN)/python jobs/logistic_regression.py --train jobs/data/a9a/a9a_train.libsvm.gz \
 	    --test jobs/data/a9a/a9a_test01.libsvm.gz --model build/a9a.model --overwrite --servers 2 --workers 2
 
-test: lint fast spark
+test: lint fast spark docker-if-any
 
 # The tests that need no JVM, with the examples in docstrings.
 fast: $(SETUP)
-	$(BIN)/python -m pytest -q -m "not spark and not masters" tests
+	$(BIN)/python -m pytest -q -m "not spark and not masters and not docker" tests
 	$(BIN)/python -m pytest -q --doctest-modules --doctest-glob='*.pyi' -p no:cacheprovider sparkps --ignore=sparkps/ml --ignore=sparkps/spark
 
 spark: $(SETUP)
@@ -53,6 +53,15 @@ test-spark35:
 # Killed executors and speculation, on masters that need sessions of their own: five minutes more.
 masters: $(SETUP)
 	$(BIN)/python -m pytest -q -m masters tests
+
+# On a compose cluster: makes the images (five minutes the first time) and needs a Docker engine and compose.
+docker: $(SETUP)
+	$(BIN)/python -m pytest -q -m docker tests
+
+# Where no Docker engine answers this says so and goes on; with REQUIRE_DOCKER set, as in CI, it is an error.
+docker-if-any:
+	@if [ -n "$(REQUIRE_DOCKER)" ] || docker info >/dev/null 2>&1; then $(MAKE) docker; \
+	else echo "no Docker engine answers: the tests of docker/ are left out"; fi
 
 lint: $(SETUP)
 	$(BIN)/ruff check .

@@ -243,6 +243,14 @@ class Settings:
         "half of the machine's memory over the servers, so that Spark keeps the other half.",
         start=True,
     )
+    executor_linger: float = _setting(
+        20.0,
+        _TIME,
+        "Under dynamic allocation: how long an executor is kept for the next table, when its "
+        "servers have started or the last table on them was dropped. One with a table is kept "
+        "anyway.",
+        start=True,
+    )
     message_max_bytes: int = _setting(
         4 * 2**20,
         _SIZE,

@@ -18,7 +18,7 @@ from sparkps.spark.configure import submit_arguments
 
 def main(arguments: Sequence[str]) -> int:
     """Run a verb; return the exit status."""
-    parsed = _parser().parse_args(arguments)
+    parsed = parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
     except PSError as error:
@@ -27,12 +27,13 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The arguments of all verbs."""
+    top = argparse.ArgumentParser(
         prog="python -m sparkps", description="A parameter server for Apache Spark."
     )
-    parser.add_argument("--version", action="version", version=__version__)
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    top.add_argument("--version", action="version", version=__version__)
+    verbs = top.add_subparsers(required=True, metavar="VERB")
 
     conf = verbs.add_parser(
         "conf",
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
 
     table = verbs.add_parser("settings", help="print all settings, as a Markdown table")
     table.set_defaults(run=_settings)
-    return parser
+    return top
 
 
 def _conf(parsed: argparse.Namespace) -> int:

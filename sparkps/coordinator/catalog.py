@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sparkps.coordinator.commands import Outcome
@@ -134,10 +135,9 @@ class Catalog:
         """Tell a server of the tables; it has no partition of them."""
         for entry in self.entries():
             if entry.lost is None:
-                info = entry.info
                 self._members.commands.send(
-                    lambda op, info=info: AddTable(op, info),  # type: ignore[misc]
-                    f"telling server {server} of table {info.spec.name!r}",
+                    partial(AddTable, info=entry.info),
+                    f"telling server {server} of table {entry.info.spec.name!r}",
                     strict=False,
                     servers=[server],
                 )

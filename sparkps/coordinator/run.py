@@ -310,6 +310,11 @@ class Run:
         }
 
     @property
+    def tokens(self) -> dict[int, int]:
+        """The newest token of each rank that has one."""
+        return {rank.number: rank.token for rank in self.ranks.all if rank.token}
+
+    @property
     def slowest_clock(self) -> int:
         """The slowest acknowledged clock, or the largest where no rank has more to do."""
         clocks = self.gate.clocks

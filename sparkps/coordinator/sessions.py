@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -48,6 +49,7 @@ from sparkps.wire.messages import (
     Ended,
     Failed,
     Finish,
+    Message,
     OpenSession,
     Ready,
     RegisterRank,
@@ -194,17 +196,19 @@ class Sessions:
         takes part in what is sent to all.
         """
         what = f"telling server {server} of the sessions"
+
+        def tell(make: Callable[[int], Message]) -> None:
+            self._commands.send(make, what, strict=False, servers=[server])
+
         for session in self._open.values():
             if session.removing:
                 continue
-            spec, token = session.spec, session.token
-            for make in (
-                lambda op, spec=spec: AddSession(op, spec),
-                lambda op, spec=spec, token=token: SetToken(
-                    op, spec.id, _drivers_rank(spec), token
-                ),
-            ):
-                self._commands.send(make, what, strict=False, servers=[server])
+            spec = session.spec
+            tell(partial(AddSession, spec=spec))
+            tokens = {_drivers_rank(spec): session.token}
+            tokens |= session.run.tokens if session.run is not None else {}
+            for rank, token in tokens.items():
+                tell(partial(SetToken, session=spec.id, rank=rank, token=token))
 
     def lose(self, error: PSError) -> None:
         """A server is lost, and with it every run."""

@@ -140,7 +140,9 @@ class Shell:
         self._snapshots = Snapshots(self._core, self._loop, self._carry_out)
         self._status = 0
         self._load: dict[str, float] = {}
-        self._tables = 0
+        self._linger = self._loop.timer(self._let_go)
+        self._linger_seconds = settings.executor_linger
+        self._kept = self._started = False
         self._context = new_context()
         self._routers: list[Router] = []
         self._gate: Gate | None = None
@@ -169,6 +171,7 @@ class Shell:
         )
         self._carry_out(self._core.command(self._link.joined, self._loop.now))
         log.info("server %d is up at %s %s %s", info.id, info.data, info.tcp, info.control)
+        self._keep()
         parent.tell("up", f"{data} {tcp} {control}")
 
     def run(self) -> int:
@@ -246,9 +249,24 @@ class Shell:
 
     def _command(self, message: Message) -> None:
         self._carry_out(self._core.command(message, self._loop.now))
-        if self._core.tables != self._tables:
-            self._tables = self._core.tables
-            self._parent.tell("holding", self._tables)
+        self._keep()
+
+    def _keep(self) -> None:
+        """Have the executor kept while there is a table, and for a while after."""
+        tables = self._core.tables
+        if tables or not self._started:
+            self._started = True
+            self._linger.set(None if tables else self._loop.now + self._linger_seconds)
+            if not self._kept:
+                self._kept = True
+                self._parent.tell("holding", max(1, tables))
+        elif self._kept and self._linger.when is None:
+            self._linger.set(self._loop.now + self._linger_seconds)
+
+    def _let_go(self, now: float) -> None:
+        """There was no table for a while."""
+        self._kept = False
+        self._parent.tell("holding", 0)
 
     def _leave(self, status: int, reason: str) -> None:
         log.log(logging.ERROR if status else logging.INFO, "leaving: %s", reason)

@@ -308,6 +308,7 @@ def test_dynamic_allocation_starts_executors_for_a_fit_and_again_after_they_were
             "spark.dynamicAllocation.minExecutors": "0",
             "spark.dynamicAllocation.maxExecutors": "2",
             "spark.dynamicAllocation.executorIdleTimeout": "3s",
+            "spark.sparkps.executor.linger": "10s",
         },
     )
     spark.do("from sparkps.ml.classification import LogisticRegression")
@@ -325,7 +326,7 @@ def test_dynamic_allocation_starts_executors_for_a_fit_and_again_after_they_were
     assert len(first) > 50
     # An executor with a table stays.
     spark.do("ps.table('t', dim=8, dtype='int64').push([3], [1])")
-    assert not eventually(lambda: not spark.servers(), 8.0)
+    assert not eventually(lambda: not spark.servers(), 16.0)
     assert spark.do("ps.table('t').pull([3]).tolist()") == [1]
     spark.do("spark.stop()")
     assert nothing_is_left(spark) == []

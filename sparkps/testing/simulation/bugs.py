@@ -29,6 +29,7 @@ from sparkps.client.mailbox import Mailbox
 from sparkps.client.seat import Chain, Seat
 from sparkps.consistency.clocks import EpochPlan, RankClocks
 from sparkps.coordinator.commands import Commands, Outcome
+from sparkps.coordinator.core import CoordinatorCore
 from sparkps.coordinator.ranks import Rank, Ranks
 from sparkps.coordinator.run import Run
 from sparkps.errors import SessionEnded
@@ -364,3 +365,26 @@ def _stale_keyset() -> Iterable[Patch]:
         return self.rows
 
     return [(Named, "resolve", stale)]
+
+
+# --- servers that come late
+
+
+@_bug("a late server gets partitions that nothing carries over", "asp", "bsp", latecomers=2)
+def _moved_rows() -> Iterable[Patch]:
+    return [(CoordinatorCore, "_free", lambda self: True)]
+
+
+@_bug("a late server is not told of the sessions", "bsp", latecomers=2)
+def _unknown_session() -> Iterable[Patch]:
+    return [(CoordinatorCore, "_introduce", lambda self, server: None)]
+
+
+@_bug("losing a server that has no partition ends a run", "asp", "bsp", latecomers=2)
+def _needless_end() -> Iterable[Patch]:
+    def lost(self: Any, member: Any) -> Any:
+        found = self._catalog.lose(member, self._members.view)
+        self._sessions.lose(member.error())
+        return found
+
+    return [(CoordinatorCore, "_lost", lost)]

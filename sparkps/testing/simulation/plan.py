@@ -88,6 +88,8 @@ class Plan:
         Probability that a server does not serve one slice of a write, or a read, for the moment.
     troubles
         How many processes are killed, doubled, paused or cut off from the coordinator.
+    latecomers
+        How many servers join while the run goes on, and maybe leave again; they have no partition.
     server_dies, driver_leaves, driver_dies
         Whether in the end a server dies, the driver closes the run, or vanishes.
     writes, markers, shared, changes
@@ -114,6 +116,7 @@ class Plan:
     slow: float = 0.0
     refuse: float = 0.0
     troubles: int = 0
+    latecomers: int = 0
     server_dies: bool = False
     driver_leaves: bool = False
     driver_dies: bool = False
@@ -157,6 +160,7 @@ class Plan:
             troubles=random.choice((0, 1, 2, 4)),
             optimizer=random.choice(("sgd", "adagrad", "adam")),
             pace=tuple(random.choice((0.0, 0.001, 0.01)) for _ in batches),
+            latecomers=random.choice((0, 0, 1, 2)),
         )
         return replace(plan, **fixed)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from functools import partial
 from typing import Any, Final
 
 from sparkps.net.loopback import Network
@@ -126,6 +127,19 @@ class Simulation:
         for rank in range(self.plan.size):
             self._start(rank)
         self.reader = Reader(self.network, self.plan, self.history, tables["counts"])
+        random = self.network.random
+        for number in range(self.plan.latecomers):
+            server, when = self.plan.servers + number, self.network.now + random.uniform(0.0, 0.5)
+            self.network.call_at(when, partial(self._join, server))
+
+    def _join(self, server: int) -> None:
+        """A server comes late; every other one leaves again, and takes nothing with it."""
+        self.history.note("server {} comes", server)
+        self.history.counts["servers that came late"] += 1
+        self.servers.append(ServerMachine(self.network, self.plan, self.history, server))
+        if server % 2:
+            gone = self.network.now + self.network.random.uniform(0.0, 0.3)
+            self.network.call_at(gone, partial(self._crash, server))
 
     def _start(self, rank: int) -> None:
         if self._run is not None:
@@ -297,7 +311,8 @@ class Simulation:
         for server in self._alive():
             token = server.token(granted.session, granted.rank)
             what = f"{granted} is told, server {server.server} takes token {token}"
-            self.history.require(token == granted.token, "token", what)
+            ignorant = server.server >= self.plan.servers and not token  # it takes none at all
+            self.history.require(token == granted.token or ignorant, "token", what)
 
     def _check_closed(self) -> None:
         """The driver was told that its session is closed."""
