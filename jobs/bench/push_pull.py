@@ -5,9 +5,9 @@ flight, TCP loopback. Each call is followed by an echo call that moves frames of
 that the call moved; a push counts until it is acknowledged. Prints one JSON object per measurement;
 rates come from the median call.
 
-With ``--compare`` the same calls go to clusters of two securities instead, in interleaved pairs
-(one then the other, then the other way round): the ratio of a pair is that of the times of its
-median calls, and the median over the pairs is printed.
+With ``--compare`` the same calls go to clusters of two securities instead, one call here, one
+there, in pairs of series (every second pair the other way round): the ratio of a pair is that of
+its median calls, and the median over the pairs is printed.
 
     python jobs/bench/push_pull.py --keys 100 1000 100000
     python jobs/bench/push_pull.py --compare auth encrypt
@@ -117,20 +117,14 @@ def cluster_of(security: str, present: np.ndarray) -> Iterator[Table]:
 def in_pairs(
     one: Callable[[], object], other: Callable[[], object], calls: int, pairs: int
 ) -> list[float]:
-    """By pair, the time of ``other`` over that of ``one``: the rate of ``one`` over the other's."""
-
-    def median(call: Callable[[], object]) -> float:
-        call()
-        return float(np.median([timed(call) for _ in range(calls)]))
-
+    """By pair, the rate of ``one`` over that of ``other``."""
     ratios = []
     for number in range(pairs):
-        if number % 2:
-            first = median(one)
-            ratios.append(median(other) / first)
-        else:
-            last = median(other)
-            ratios.append(last / median(one))
+        both = [one, other] if number % 2 else [other, one]
+        for call in both:
+            call()
+        times = np.median([[timed(call) for call in both] for _ in range(calls)], axis=0)
+        ratios.append(float(times[1] / times[0] if number % 2 else times[0] / times[1]))
     return ratios
 
 

@@ -17,7 +17,6 @@ Rules (SEMANTICS §3):
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import threading
@@ -378,13 +377,7 @@ class Client(Links):
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             if type(effect) is SendTo:
-                try:
-                    self._connections[effect.server].send(effect.frames)
-                except Exception as error:
-                    # The connection has just ended, which is heard at the next receive; all is
-                    # sent again then.
-                    if getattr(error, "errno", 0) != errno.EAGAIN:
-                        raise
+                self._connections[effect.server].send(effect.frames)
             elif type(effect) is Connect:
                 self._disconnect(effect.server)
                 self._connections[effect.server] = self._connection(effect.server)

@@ -255,7 +255,10 @@ class ControlLink:
                 beaten = Beat(load=self._load() if self._load else {})
                 self._told.append(encode_control(beaten))
             while self._told:
-                frames.send([self._told.popleft()])
+                try:
+                    frames.send([self._told.popleft()])
+                except zmq.Again:  # the connection has just ended, which its events will tell
+                    self._told.clear()
             while (message := frames.receive()) is not None:
                 self._received(decode_control(message[0]))
             if beat is None and self._heartbeat:

@@ -84,7 +84,10 @@ class Connection:
     def send(self, frames: Sequence[Buffer]) -> None:
         """Send a message; on a lost connection it is dropped."""
         if not self.lost:
-            self._frames.send(frames)
+            try:
+                self._frames.send(frames)
+            except zmq.Again:  # it has just ended, which its events will tell
+                return
 
     def receive(self, timeout_ms: float = 0) -> list[Buffer] | None:
         """The next message, waiting for it at most ``timeout_ms`` (-1: as long as it takes).

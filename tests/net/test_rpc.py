@@ -11,7 +11,7 @@ from sparkps.net.rpc import Connection, wait
 from sparkps.net.serve import Router
 from sparkps.net.sockets import Context
 from sparkps.net.wakeup import Wakeup
-from tests.net.conftest import LONG
+from tests.net.conftest import LONG, readable
 
 
 def lost(end: Connection) -> str:
@@ -138,3 +138,15 @@ def test_a_wakeup_may_be_set_often_and_after_its_end() -> None:
     wakeup.close()
     wakeup.set()
     wakeup.close()
+
+
+def test_what_is_sent_when_the_connection_has_just_ended_is_dropped(context: Context) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    end = Connection(context, f"tcp://127.0.0.1:{port}")
+    readable(end._monitor.fd)  # it was refused, which nobody has looked at
+    for _ in range(3):
+        end.send([b"hello"])
+    assert end.receive(LONG * 1000) is None
+    assert end.lost == "the connection was refused"
+    end.close()
