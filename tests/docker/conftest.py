@@ -30,13 +30,13 @@ def base_image() -> str:
 
 @pytest.fixture(scope="session")
 def image() -> str:
-    """The name of an image of this checkout."""
+    """The id of an image of this checkout (other checkouts have the same name for theirs)."""
     run("docker", "info")
     run(
         *compose_command(), "-f", str(FILE), "build", "master",
         timeout=BUILD, more={"SPARKPS_IMAGE": IMAGE, "SPARKPS_BASE": base_image()},
     )  # fmt: skip
-    return IMAGE
+    return run("docker", "image", "inspect", "-f", "{{.Id}}", IMAGE).strip()
 
 
 @pytest.fixture(scope="session")

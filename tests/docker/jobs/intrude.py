@@ -17,13 +17,12 @@ import zmq
 
 from sparkps.client.keys import remember
 from sparkps.client.shell import client_for
-from sparkps.client.table import Table
 from sparkps.errors import PSError
 from sparkps.wire import messages as m
 from sparkps.wire.auth import Secret
 from sparkps.wire.frames import decode_from_server, encode
 
-#: Milliseconds that a server has for an answer.
+#: Milliseconds of silence after which no answer comes any more.
 ANSWER = 3000
 
 
@@ -40,70 +39,72 @@ def outcome(attempt: Callable[[], Any]) -> str:
         return type(error).__name__
 
 
-def as_driver(handle: bytes) -> Table:
-    """A handle that may write outside a run, as a driver's may."""
-    table = cloudpickle.loads(handle)
-    return Table(client_for(table._access.client.info, "driver"), table.info)
-
-
 def with_a_client() -> dict[str, str]:
     """As a task would: without a key, and with one of another application."""
     found = {}
     handle = (Path("data") / "handle").read_bytes()
+    info = cloudpickle.loads(handle)._access.client.info
+    tries: dict[str, Callable[[Any], Any]] = {
+        "pull": lambda table: table.pull([0]),
+        "push": lambda table: table.push([0], [1.0]),
+        "function": lambda table: table.reduce(mark, combine=float.__add__),
+    }
     for key in ("no key", "another key"):
-        tries: dict[str, Callable[[], Any]] = {
-            "pull": lambda: cloudpickle.loads(handle).pull([0]),
-            "push": lambda: as_driver(handle).push([0], [1.0]),
-            "function": lambda: cloudpickle.loads(handle).reduce(mark, combine=float.__add__),
-        }
         for name, attempt in tries.items():
-            found[f"{name} with {key}"] = outcome(attempt)
-        remember(cloudpickle.loads(handle)._access.client.info.coordinator, Secret.new())
+
+            def use(attempt: Callable[[Any], Any] = attempt) -> Any:
+                client_for(info, role="driver")  # which may push outside a run
+                return attempt(cloudpickle.loads(handle))
+
+            found[f"{name} with {key}"] = outcome(use)
+        remember(info.coordinator, Secret.new())
     return found
 
 
-def with_a_socket(address: str) -> dict[str, str]:
-    """As somebody who knows the protocol: one connection per try, with and without a Hello."""
+def with_sockets(addresses: Sequence[str]) -> dict[str, str]:
+    """As somebody who knows the protocol: a connection per try, which begins with a Hello that
+    nobody signed, or does not.
+    """
     hello: Sequence[Any] = encode(m.Hello(m.VERSION, os.urandom(16), 0, 1, os.urandom(56)))
-    nobody: dict[str, Any] = {
-        "id": 7,
-        "table": 1,
-        "session": 0,
-        "rank": 0,
-        "token": 0,
-        "clock": 0,
-        "view": 1,
-    }
+    nobody: dict[str, Any] = {"id": 7, "table": 1, "session": 0, "rank": 0, "token": 0}
+    nobody |= {"clock": 0, "view": 1}
     keys = np.zeros(1, np.int64)
     slices = np.array([[0, 0, 1, -1, -1, -1]], np.int64)
     tries: dict[str, Sequence[Any]] = {
-        "hello": [],
+        "nothing": [],
         "pull": encode(m.Pull(**nobody), np.array([[0, 1]], np.int32), keys),
         "push": encode(m.Push(**nobody, seq=0), slices, keys, np.ones((1, 1), np.float32)),
         "function": encode(m.Function(**nobody, seq=0), slices, cloudpickle.dumps((mark, ()))),
     }
-    found = {}
-    for name, request in tries.items():
-        for first in ([hello], []):
-            with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+    open_ones: dict[zmq.Socket[bytes], str] = {}
+    context = zmq.Context.instance()
+    for address in addresses:
+        for name, request in tries.items():
+            for first in ([hello], []):
+                socket = context.socket(zmq.DEALER)
                 socket.linger = 0
                 socket.connect(f"tcp://{address}")
                 for frames in filter(None, [*first, request]):
                     socket.send_multipart(frames)
-                told = "after hello" if first else "at once"
-                found[f"{name} {told} at {address}"] = answer(socket)
+                open_ones[socket] = f"{name} {'after hello' if first else 'at once'} at {address}"
+    found = answers(open_ones)
+    context.destroy(linger=0)
     return found
 
 
-def answer(socket: zmq.Socket[bytes]) -> str:
-    if not socket.poll(ANSWER):
-        return "silence"
-    message, _ = decode_from_server(socket.recv_multipart())
-    return type(message).__name__
+def answers(open_ones: dict[zmq.Socket[bytes], str]) -> dict[str, str]:
+    """The worst that each socket is told; a refusal is no reason to stop listening."""
+    found = dict.fromkeys(open_ones.values(), "silence")
+    poller = zmq.Poller()
+    for socket in open_ones:
+        poller.register(socket, zmq.POLLIN)
+    while ready := poller.poll(ANSWER):
+        for socket, _ in ready:
+            message, _ = decode_from_server(socket.recv_multipart())
+            if found[open_ones[socket]] in ("silence", "Refused"):
+                found[open_ones[socket]] = type(message).__name__
+    return found
 
 
 if __name__ == "__main__":
-    results = with_a_client()
-    for port in sys.argv[1:]:
-        results |= with_a_socket(port)
-    print(json.dumps(results))
+    print(json.dumps(with_a_client() | with_sockets(sys.argv[1:])))
