@@ -339,7 +339,7 @@ class LaunchFailed(PSError, RuntimeError):
 
 class ServersMissing(LaunchFailed, TimeoutError):
     sentence = (
-        "{came} of {asked} servers are up after {seconds} s{why}. Ask for fewer "
+        "{came} of {asked} servers are up after {seconds} s. Ask for fewer "
         "(spark.sparkps.servers), give Spark the executors that they belong to, or raise "
         "spark.sparkps.start.timeout"
     )

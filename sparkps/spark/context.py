@@ -3,9 +3,9 @@
 It starts the coordinator and the servers (through a launcher), makes tables, runs training and
 stops everything. One context lives in a process at a time, because one SparkContext does. Rules:
 
-* Servers run where the launch mode says (:mod:`.launch`), and a context waits for them. Those of an
-  external cluster, and their tables, outlive it; those of the plugin live as long as Spark, and the
-  tables as long as the context.
+* Servers run where the launch mode says (:mod:`.launch`), and a context waits for them
+  (:mod:`.servers`). Those of an external cluster, and their tables, outlive it; those of the plugin
+  live as long as Spark, and the tables as long as the context.
 * Everything else ends with the driver: at ``stop()``, at the end of a ``with`` block, when Spark
   stops, at interpreter exit, and by the children's leashes however else the driver ends.
 * Messages of the coordinator to this driver arrive in the control link's thread; each run takes its
@@ -14,14 +14,9 @@ stops everything. One context lives in a process at a time, because one SparkCon
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
-import shutil
-import tempfile
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn
@@ -30,8 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from sparkps import _log
-from sparkps.client.keys import forget, remember
-from sparkps.client.shell import Client, ClientInfo, client_for
+from sparkps.client.shell import Client
 from sparkps.config import Settings
 from sparkps.errors import (
     ContextExists,
@@ -39,10 +33,6 @@ from sparkps.errors import (
     InvalidArgument,
     InvalidSetting,
     NotPicklable,
-    PSError,
-    RequestTimeout,
-    ServerLost,
-    ServersMissing,
     WrongType,
 )
 from sparkps.optim.base import Optimizer
@@ -52,11 +42,10 @@ from sparkps.spark.arguments import (
     table_spec,
     use_this_python,
 )
-from sparkps.spark.executors import asked_servers, is_dynamic
 from sparkps.spark.frames import DriverTable
 from sparkps.spark.history import History
-from sparkps.spark.launch import RunningLauncher, launcher_for
 from sparkps.spark.run import Event, OnEpoch, RunOptions, train
+from sparkps.spark.servers import Servers
 from sparkps.spark.task import Prepare
 from sparkps.spec import InitSpec
 from sparkps.wire.auth import Secret
@@ -66,10 +55,6 @@ from sparkps.wire.messages import Message, Warned
 #: Python may live on.
 WATCH: Final = 0.5
 
-#: Seconds after which dynamic allocation is asked for executors again.
-ASK_AGAIN: Final = 1.0
-#: How often a table is made on servers that leave at that moment.
-TRIES: Final = 3
 
 _logger = _log.get("context")
 
@@ -129,25 +114,10 @@ class PSContext:
         use_this_python(spark)
         self._stopping = threading.Event()
         self._why_stopped = ""
-        self._directories: list[Path] = []
         self._subscribers: dict[int, queue.SimpleQueue[Event]] = {}
         with PSContext._lock:
             PSContext._live_one(refuse=True)
-            self._launcher, count = launcher_for(spark, self.settings, at_start)
-            self._launcher.start()
-            try:
-                if self._launcher.secret is not None:
-                    remember(self._launcher.endpoint, self._launcher.secret)
-                info = ClientInfo(
-                    self._launcher.endpoint,
-                    tuple(self.settings.to_dict().items()),
-                )
-                self._client = client_for(info, role="driver")
-                self._client.on_message = self._deliver
-                self._gather(count)
-            except BaseException:
-                self._let_go()
-                raise
+            self._servers = Servers(spark, self.settings, at_start, self._deliver)
             PSContext._current = self
         self._watcher = threading.Thread(target=self._watch, name="sparkps-watch", daemon=True)
         self._watcher.start()
@@ -276,7 +246,7 @@ class PSContext:
         if not asked and not replace:
             return DriverTable(self, self.client.find_table(name))
         spec = table_spec(name, **asked)
-        return self._with_servers(
+        return self._servers.make(
             lambda: DriverTable(self, self.client.create_table(spec, replace))
         )
 
@@ -306,7 +276,7 @@ class PSContext:
         A saved table whose optimizer is a user's own class holds that class as a pickle. Load
         such files only from where you would run code from.
         """
-        return self._with_servers(lambda: frames.load_table(self, path, name))
+        return self._servers.make(lambda: frames.load_table(self, path, name))
 
     # -- runs
 
@@ -419,7 +389,7 @@ class PSContext:
         """The driver's client; raises ContextStopped after ``stop()``."""
         if self._stopping.is_set():
             raise ContextStopped(reason=self._why_stopped)
-        return self._client
+        return self._servers.client
 
     def status(self) -> dict[str, Any]:
         """Return what the coordinator knows: servers, tables, sessions."""
@@ -431,33 +401,20 @@ class PSContext:
         """
         self._stop("stop() was called")
 
-    def _with_servers(self, make: Callable[[], DriverTable]) -> DriverTable:
-        """Make a table. Under dynamic allocation executors that hold none are taken away, with
-        their servers, before or meanwhile: then ask for some, and make it there.
-        """
-        if not (self._own and is_dynamic(self.spark)):
-            return make()
-        for _ in range(TRIES):
-            if not self.status()["servers_up"]:
-                self._gather(asked_servers(self.spark, self.settings))
-            with contextlib.suppress(ServerLost):
-                return make()
-        return make()
-
     def check_alive(self) -> None:
         """Raise if this context was stopped, Spark has stopped, or the coordinator is lost."""
         if self._spark_context._jsc is None:
             self._stop("Spark was stopped")
         if self._stopping.is_set():
             raise ContextStopped(reason=self._why_stopped)
-        lost = self._launcher.why_lost()
+        lost = self._servers.launcher.why_lost()
         if lost is not None:
             raise lost
 
     @property
     def key_for_tasks(self) -> Secret | None:
         """The application's key, where tasks cannot find it on their hosts. For runs."""
-        return None if self._own else self._launcher.secret
+        return self._servers.key_for_tasks
 
     def subscribe(self, session: int) -> queue.SimpleQueue[Event]:
         """Return the queue of a session's messages. For runs."""
@@ -470,12 +427,7 @@ class PSContext:
     def directory(self, kind: str) -> Path:
         """Make a directory that is removed when the context stops."""
         self.client  # noqa: B018 - raises after stop(): nobody would remove it
-        parent = Path(self.settings.rows_dir or self._launcher.directory, kind)
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=parent))
-        if self.settings.rows_dir:
-            self._directories.append(made)
-        return made
+        return self._servers.directory(kind)
 
     def __enter__(self) -> PSContext:
         return self
@@ -494,7 +446,7 @@ class PSContext:
     def __repr__(self) -> str:
         if self._stopping.is_set():
             return f"<PSContext stopped: {self._why_stopped}>"
-        return f"<PSContext of {self._spark_context.applicationId} at {self._launcher.endpoint}>"
+        return f"<PSContext of {self._spark_context.applicationId} at {self._servers.endpoint}>"
 
     # -- inside
 
@@ -519,50 +471,7 @@ class PSContext:
             self._stopping.set()
             if PSContext._current is self:
                 PSContext._current = None
-            self._let_go()
-
-    def _gather(self, count: int) -> None:
-        """Wait until so many servers are up."""
-        seconds = self.settings.start_timeout
-        deadline = time.monotonic() + seconds
-        asks = self._own and is_dynamic(self.spark)
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                view = self._client.gather(count, min(left, ASK_AGAIN) if asks else left)
-                break
-            except RequestTimeout:
-                if left > ASK_AGAIN and asks:
-                    asked_servers(self.spark, self.settings)  # an executor may have left meanwhile
-                    continue
-                came = self._client.status()["servers_up"]
-                raise ServersMissing(
-                    what="the servers", came=came, asked=count, seconds=f"{seconds:g}", why=""
-                ) from None
-        launcher = self._launcher
-        found = (len(view.servers), launcher.origin, launcher.endpoint)
-        _logger.info("%d servers, %s; coordinator at %s", *found)
-
-    @property
-    def _own(self) -> bool:
-        """Whether the servers are the plugin's."""
-        return isinstance(self._launcher, RunningLauncher) and self._launcher.own
-
-    def _let_go(self) -> None:
-        """End what is this context's."""
-        try:
-            client = getattr(self, "_client", None)
-            if client is not None:
-                if self._own:
-                    with contextlib.suppress(PSError):  # the servers outlive us, if Spark does
-                        for info in client.tables():
-                            client.drop_table(info.id)
-                client.close()
-        finally:
-            forget(self._launcher.endpoint)
-            for directory in self._directories:
-                shutil.rmtree(directory, ignore_errors=True)
-            self._launcher.stop()
+            self._servers.let_go()
 
     @classmethod
     def _live_one(cls, *, refuse: bool = False) -> PSContext | None:

@@ -32,7 +32,8 @@ def session():
 
 def say(what, ps=None, **more):
     if ps:
-        more |= {"pids": list(ps._launcher.pids().values()), "dir": ps._launcher.directory}
+        launcher = ps._servers.launcher
+        more |= {"pids": list(launcher.pids().values()), "dir": launcher.directory}
     print(json.dumps({"what": what, **more}), flush=True)
 """
 
@@ -43,7 +44,8 @@ spark = session()
 ps = PSContext(spark, servers=2)
 say("up", ps)
 spark.stop()
-say("spark stopped", left=[n for n in ps._launcher._children if not ps._launcher.await_exit(n, 30)])
+launcher = ps._servers.launcher
+say("spark stopped", left=[n for n in launcher._children if not launcher.await_exit(n, 30)])
 try:
     ps.tables()
 except RuntimeError as error:
@@ -54,12 +56,12 @@ try:
         say("up", ps)
         raise LookupError
 except LookupError:
-    say("error passed", left=ps._launcher.pids())
+    say("error passed", left=ps._servers.launcher.pids())
 
 ps = PSContext(session())
 ps.stop()
 ps.stop()
-say("stopped twice", left=ps._launcher.pids(), repr=repr(ps))
+say("stopped twice", left=ps._servers.launcher.pids(), repr=repr(ps))
 say("up", PSContext(session()))
 """
 )

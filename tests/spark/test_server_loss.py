@@ -26,7 +26,7 @@ def test_a_lost_server_is_named_and_its_tables_can_be_replaced(spark: SparkSessi
             return {"rows": batch.num_rows}
 
         def kill(epoch: int, metrics: dict[str, Any]) -> None:
-            os.kill(ps._launcher.pids()["server 1"], signal.SIGKILL)  # type: ignore[attr-defined]
+            os.kill(ps._servers.launcher.pids()["server 1"], signal.SIGKILL)  # type: ignore[attr-defined]
             table.pull()
 
         with pytest.raises(ServerLost) as caught:
