@@ -121,5 +121,5 @@ def test_what_validate_returns_is_checked(cluster: LocalCluster, create: Create)
         def validate(self, worker: Worker, batch: str) -> Any:
             return 5
 
-    with pytest.raises(WrongType, match=r"step\.validate"):
+    with pytest.raises((WrongType, SessionEnded), match=r"step\.validate"):
         run(cluster, Wrong(create(dtype="int64", dim=1)), BATCHES, validation=HELD_OUT)
