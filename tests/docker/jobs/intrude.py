@@ -77,7 +77,7 @@ def with_sockets(addresses: Sequence[str]) -> dict[str, str]:
         "function": encode(m.Function(**nobody, seq=0), slices, cloudpickle.dumps((mark, ()))),
     }
     open_ones: dict[zmq.Socket[bytes], str] = {}
-    context = zmq.Context.instance()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
     for address in addresses:
         for name, request in tries.items():
             for first in ([hello], []):
