@@ -26,6 +26,7 @@ to do next. Each class also inherits the builtin that a Python user would expect
     │   └── RequestTimeout
     ├── ServerLost (ConnectionError)
     ├── CoordinatorLost (ConnectionError)
+    │   └── CoordinatorUnreachable          nobody answers there, or with another key
     ├── SessionEnded (RuntimeError)         the run was stopped or failed elsewhere
     ├── TokenLost (RuntimeError)            another task holds this rank now
     ├── MemoryLimit (MemoryError)
@@ -257,6 +258,13 @@ class CoordinatorLost(PSError, ConnectionError):
     )
 
 
+class CoordinatorUnreachable(CoordinatorLost):
+    sentence = (
+        "no coordinator lets us in at {endpoint} ({status}): does it run there, is that its "
+        "address, and is the key its own? python -m sparkps cluster prints both"
+    )
+
+
 class SessionEnded(PSError, RuntimeError):
     sentence = "session {session} has ended: {reason}"
 
@@ -317,7 +325,8 @@ class KeyMissing(PSError, PermissionError):
     sentence = (
         "the key of the application at {coordinator} is not on this host ({looked}). Start Spark "
         "with the plugin (python -m sparkps conf prints how), or put the key into a file that only "
-        "you can read on every host and name it in spark.sparkps.key.file"
+        "you can read on every host and name it in spark.sparkps.key.file "
+        "(PSContext.connect(..., key_file=))"
     )
 
 
@@ -339,9 +348,10 @@ class LaunchFailed(PSError, RuntimeError):
 
 class ServersMissing(LaunchFailed, TimeoutError):
     sentence = (
-        "{came} of {asked} servers are up after {seconds} s. Ask for fewer "
-        "(spark.sparkps.servers), give Spark the executors that they belong to, or raise "
-        "spark.sparkps.start.timeout"
+        "{came} of {asked} servers are up after {seconds} s; each executor has "
+        "spark.sparkps.servers.perExecutor of them. Leave servers= unset, raise that, or get more "
+        "executors (spark.executor.instances, spark.cores.max); spark.sparkps.start.timeout waits "
+        "longer"
     )
 
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import zmq
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from sparkps._machine import machine_memory
@@ -35,6 +36,7 @@ from sparkps.net.hosts import resolve
 from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
 from sparkps.plugin import jar_path
+from sparkps.spark.configure import configure
 from sparkps.spark.executors import executors_of, is_local, slots_of
 
 #: Open files that a worker of a large cluster needs: sockets and their monitors per server.
@@ -61,7 +63,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Run all checks; print what they find; return the exit status."""
     bad = 0
     checks: list[Callable[[], Iterable[Finding]]] = list(CHECKS)
-    if parsed.cluster:
+    if parsed.cluster or parsed.master:
         checks.append(lambda: cluster(parsed.master))
     for check in checks:
         for finding in check():
@@ -199,7 +201,12 @@ def limits() -> Iterator[Finding]:
 def cluster(master: str | None) -> Iterator[Finding]:
     """One task per executor that imports sparkps, and says what it has."""
     builder = SparkSession.builder.appName("sparkps doctor")
-    spark = (builder.master(master) if master else builder).getOrCreate()
+    try:
+        spark = configure(builder.master(master) if master else builder).getOrCreate()
+    except Exception as error:  # noqa: BLE001 - py4j's errors have no common class
+        advice = str(error).strip().splitlines()[0] + "; is the address right, and does it run?"
+        yield Finding("master", f"{master or 'of the configuration'}: Spark does not start", advice)
+        return
     try:
         spark.sparkContext.setLogLevel("ERROR")
         slots, executors = slots_of(spark), executors_of(spark)
@@ -207,7 +214,16 @@ def cluster(master: str | None) -> Iterator[Finding]:
             "master", f"{spark.sparkContext.master}: {executors} executors, {slots} slots"
         )
         tasks = max(1, slots)
-        told = spark.sparkContext.parallelize(range(tasks), tasks).map(_report).collect()
+        # By value: an executor may lack sparkps, which is what is asked.
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        try:
+            told = spark.sparkContext.parallelize(range(tasks), tasks).map(_report).collect()
+        except Exception as error:  # noqa: BLE001 - as above
+            lines = [line.strip() for line in str(error).splitlines() if "Error" in line]
+            yield Finding("tasks", "do not run", (lines or [str(error)])[-1])
+            return
+        finally:
+            cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
         hosts = {json.dumps(report, sort_keys=True): report for report in told}
         ours = _report(0)
         for report in hosts.values():

@@ -18,6 +18,9 @@ from sparkps.spark.configure import submit_arguments
 
 def main(arguments: Sequence[str]) -> int:
     """Run a verb; return the exit status."""
+    if not arguments:
+        parser().print_help()
+        return 2
     parsed = parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
@@ -67,7 +70,9 @@ def parser() -> argparse.ArgumentParser:
         description="Checks what sparkps needs, and says what to do about what is missing.",
     )
     check.add_argument("--cluster", action="store_true", help="also run a task on every executor")
-    check.add_argument("--master", metavar="URL", help="of the cluster (default: Spark's own)")
+    check.add_argument(
+        "--master", metavar="URL", help="of the cluster (default: Spark's own); implies --cluster"
+    )
     check.set_defaults(run=doctor.run)
 
     table = verbs.add_parser("settings", help="print all settings, as a Markdown table")

@@ -30,7 +30,14 @@ from typing import Any, Final
 
 import zmq
 
-from sparkps.errors import CoordinatorLost, PSError, RequestTimeout, WrongType, from_wire
+from sparkps.errors import (
+    CoordinatorLost,
+    CoordinatorUnreachable,
+    PSError,
+    RequestTimeout,
+    WrongType,
+    from_wire,
+)
 from sparkps.net.curve import Curve
 from sparkps.net.endpoint import nearest, parse
 from sparkps.net.rpc import dial, reason_of
@@ -308,7 +315,10 @@ class ControlLink:
             self.lost = reason or "the link was closed"
             waiting = list(self._pending)
         for number in waiting:
-            self._settle(number, None, self._lost_error())
+            lost = self._lost_error()
+            if not joined:
+                lost = CoordinatorUnreachable(endpoint=self.endpoint, status=self.lost)
+            self._settle(number, None, lost)
         if reason and joined:
             try:
                 self._on_lost(reason)

@@ -54,7 +54,7 @@ def test_what_must_be_mended_is_counted_and_is_the_status(
     bad = doctor.Finding("ports", "are shut", "open them")
     weak = doctor.Finding("open files", "10", "more of them", fatal=False)
     monkeypatch.setattr(doctor, "CHECKS", (lambda: [bad, weak],))
-    assert doctor.run(argparse.Namespace(cluster=False)) == 1
+    assert doctor.run(argparse.Namespace(cluster=False, master=None)) == 1
     told = capsys.readouterr().out
     assert "FAIL  ports: are shut\n       open them" in told
     assert "warn  open files: 10" in told
@@ -64,6 +64,7 @@ def test_what_must_be_mended_is_counted_and_is_the_status(
 @pytest.mark.spark
 def test_every_executor_is_asked(monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    monkeypatch.setattr(doctor, "configure", lambda builder: builder)  # the session is there
     found = findings(lambda: doctor.cluster(None))
     assert found["master"].found == "local[4,4]: 1 executors, 4 slots"
     (executor,) = [finding for what, finding in found.items() if what.startswith("executor on")]

@@ -16,11 +16,13 @@ import java.util.concurrent.TimeUnit;
  *       ails it (no Python, no package) would ail the next one too.
  *   <li>A server that ends after it was up is reported with its status, and another one with a fresh
  *       number takes its place, three times at most.
- *   <li>Nothing is reported once the executor stops.
+ *   <li>Nothing is reported once the executor stops, nor of a server that was told to leave.
  * </ul>
  */
 final class Slot implements Sidecar.Events {
     private static final int RESTARTS = 3;
+    /** How a server ends that the coordinator told to leave, as the application ends. */
+    private static final String LEFT = "exit status 0";
 
     private final int index;
     private final ServerLaunch launch;
@@ -109,6 +111,10 @@ final class Slot implements Sidecar.Events {
             return;
         }
         pin.holds(index, 0);
+        if (up && status.equals(LEFT)) {
+            settled.complete(null);
+            return;
+        }
         String reason = failure == null ? status : failure + " (" + status + ")";
         if (!up) {
             giveUp(overdue == null ? reason : overdue);
