@@ -37,7 +37,7 @@ from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
 from sparkps.plugin import jar_path
 from sparkps.spark.configure import configure
-from sparkps.spark.executors import executors_of, is_local, slots_of
+from sparkps.spark.executors import is_local, settled_executors, slots_of
 
 #: Open files that a worker of a large cluster needs: sockets and their monitors per server.
 _FILES: Final = 1024
@@ -209,7 +209,8 @@ def cluster(master: str | None) -> Iterator[Finding]:
         return
     try:
         spark.sparkContext.setLogLevel("ERROR")
-        slots, executors = slots_of(spark), executors_of(spark)
+        executors = settled_executors(spark, _PATIENCE)
+        slots = slots_of(spark)
         yield Finding(
             "master", f"{spark.sparkContext.master}: {executors} executors, {slots} slots"
         )

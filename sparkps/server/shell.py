@@ -82,8 +82,8 @@ class Start(msgspec.Struct, forbid_unknown_fields=True):
     bind
         The address to bind, where it is not ``host``, which others reach it by.
     directory
-        Where the local socket goes; empty makes one, which is removed at the end. That of the
-        parent is removed when the parent is gone.
+        Where the local socket goes; empty makes one. One that is made here, or is an executor's
+        for this server, is removed at the end; that of a launcher only if the launcher is gone.
     memory
         Bytes that may be used; 0: what the settings say, or a part of the machine.
     log
@@ -123,7 +123,8 @@ class Shell:
         settings = Settings.load(start.conf)
         self._parent = parent
         self._directory = start.directory or runtime_directory()
-        self._orphan = not start.directory
+        # Beside an executor the directory is this server's alone, and the executor may end first.
+        self._removes = not start.directory or bool(start.executor)
         secret = Secret(start.secret) if start.secret else None
         self._core = ServerCore(
             start.server,
@@ -184,7 +185,7 @@ class Shell:
         if self._gate is not None:
             self._gate.close()
         self._context.term()
-        if self._orphan:
+        if self._removes:
             remove_directory(self._directory)
         return self._status
 
@@ -294,7 +295,7 @@ class Shell:
     def _hold_leash(self) -> None:
         while os.read(0, 4096):
             pass
-        self._orphan = True
+        self._removes = True
         self._loop.post(lambda: self._leave(0, "the end of stdin: our parent is gone"))
         threading.Event().wait(_PATIENCE)
         remove_directory(self._directory)

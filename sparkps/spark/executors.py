@@ -117,10 +117,10 @@ def _expected(spark: SparkSession, settings: Settings) -> int:
     cores, each = conf.get("spark.cores.max", ""), conf.get("spark.executor.cores", "")
     if cores and each:
         return max(1, int(cores) // int(each))
-    return _settled(spark, settings.start_timeout)
+    return settled_executors(spark, settings.start_timeout)
 
 
-def _settled(spark: SparkSession, timeout: float) -> int:
+def settled_executors(spark: SparkSession, timeout: float) -> int:
     """Wait until no more executors come; return how many there are, but at least one."""
     deadline = time.monotonic() + timeout
     pause, count, since = threading.Event(), 0, time.monotonic()

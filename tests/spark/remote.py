@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +75,7 @@ class Driver:
     Parameters
     ----------
     directory
-        Where it runs, and the home of its temporary files.
+        Where it runs. Its temporary files, and Java's, are in a directory of a shorter name.
     command
         What comes before the script: a Python, or spark-submit with its arguments.
     environment
@@ -86,7 +88,8 @@ class Driver:
         command: Sequence[str] = (sys.executable,),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.directory = directory
+        # Names of sockets are limited, and pytest's directories long.
+        self.temporary = Path(tempfile.mkdtemp(prefix="d-"))
         script = directory / "driver.py"
         script.write_text(_SCRIPT)
         self.errors = (directory / "stderr").open("w+")
@@ -98,7 +101,7 @@ class Driver:
             [*command, str(script), str(words)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors, text=True,
             start_new_session=True, cwd=directory,
-            env={**inherited(directory), **(environment or {})},
+            env={**inherited(self.temporary), **(environment or {})},
         )  # fmt: skip
 
     @property
@@ -153,6 +156,7 @@ class Driver:
         """Leave nothing of it, however the test went."""
         self.kill()
         self.process.wait(PATIENCE)
+        shutil.rmtree(self.temporary, ignore_errors=True)
         if self._words >= 0:
             os.close(self._words)
         self.errors.close()
@@ -172,17 +176,21 @@ class Driver:
     def left(self) -> list[str]:
         """What is left of sparkps: processes, sockets, temporary directories, shared memory."""
         found = [command_of(pid) for pid in self.running("-m sparkps.")]
-        found += [str(path) for path in self.directory.iterdir() if path.name.startswith("sparkps")]
+        found += [str(path) for path in self.temporary.iterdir() if path.name.startswith("sparkps")]
         return found + [name for name in os.listdir("/dev/shm") if "sparkps" in name]
 
 
 def inherited(directory: Path) -> dict[str, str]:
     """The environment of a driver that keeps its temporary files in a directory of the test."""
-    short = directory  # pytest's own names are short enough for sockets
     environment = dict(os.environ)  # noqa: TID251
     environment.pop("SPARK_HOME", None)
     path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    more = {"PYSPARK_PYTHON": sys.executable, "TMPDIR": str(short), "PATH": path}
+    more = {
+        "PYSPARK_PYTHON": sys.executable,
+        "TMPDIR": str(directory),
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={directory}",
+        "PATH": path,
+    }
     return {**environment, **more, "PYTHONPATH": str(ROOT)}
 
 
