@@ -119,6 +119,11 @@ def port_range(value: str) -> tuple[int, int]:
     return int(first), int(last or first)
 
 
+def _parse_path(value: Any) -> str:
+    """Absolute: tasks run in other directories than the driver."""
+    return os.path.abspath(os.path.expanduser(value)) if value else ""
+
+
 class _Kind:
     """How a setting is read, what it must be, and how the docs call its unit."""
 
@@ -135,6 +140,7 @@ def _one_of(*words: str) -> _Kind:
 
 _FLAG = _Kind("true or false", _parse_bool, lambda _: True, "must be true or false")
 _TEXT = _Kind("text", str, bool, "must not be empty")
+_PATH = _Kind("path", _parse_path, bool, "must not be empty")
 _COUNT = _Kind("number", _parse_int, lambda v: 1 <= v <= 1024, "must be a whole number, 1 to 1024")
 _FEW = _Kind("number", _parse_int, lambda v: 1 <= v <= 64, "must be a whole number, 1 to 64")
 _NUMBER = _Kind("number", _parse_int, lambda v: 0 <= v < 2**63, "must be a whole number from 0")
@@ -202,9 +208,9 @@ class Settings:
     )
     key_file: str | None = _setting(
         None,
-        _TEXT,
-        "File with the key of an external cluster, readable by its user only, on the driver and on "
-        "every executor's host.",
+        _PATH,
+        "File with the key of an external cluster (or of servers beside the driver of a cluster), "
+        "readable by its user only, on the driver's and on every executor's host.",
     )
     security: str = _setting(
         "auth",

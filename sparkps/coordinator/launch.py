@@ -195,7 +195,8 @@ class LocalLauncher(Launcher):
         self.settings = settings
         self.servers = servers
         self.host = settings.bind_host or host
-        self.secret = secret if not self.host or secret is not None else Secret.new()
+        needed = bool(self.host) and settings.security != "none"
+        self.secret = (secret or Secret.new()) if needed else None
         self.endpoint = ""
         self.directory = ""
         self._pid = os.getpid()

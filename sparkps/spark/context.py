@@ -48,7 +48,6 @@ from sparkps.spark.run import Event, OnEpoch, RunOptions, train
 from sparkps.spark.servers import Servers
 from sparkps.spark.task import Prepare
 from sparkps.spec import InitSpec
-from sparkps.wire.auth import Secret
 from sparkps.wire.messages import Message, Warned
 
 #: Seconds between looks at whether Spark still runs. A stopped Spark tells nobody, and driver
@@ -410,11 +409,6 @@ class PSContext:
         lost = self._servers.launcher.why_lost()
         if lost is not None:
             raise lost
-
-    @property
-    def key_for_tasks(self) -> Secret | None:
-        """The application's key, where tasks cannot find it on their hosts. For runs."""
-        return self._servers.key_for_tasks
 
     def subscribe(self, session: int) -> queue.SimpleQueue[Event]:
         """Return the queue of a session's messages. For runs."""

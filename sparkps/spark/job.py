@@ -5,16 +5,10 @@ events.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from pyspark import InheritableThread
 from pyspark.sql import DataFrame, Row
-
-from sparkps.wire.auth import Secret
-
-#: The local property that the tasks of a run find the key in. Spark hides the values of names with
-#: "secret" from its UI and its event log.
-KEY_PROPERTY: Final = "spark.sparkps.secret"
 
 
 class SparkJob:
@@ -31,9 +25,6 @@ class SparkJob:
         For Spark's UI.
     not_of
         A tag of the calling thread that the jobs of this action do not inherit, or None.
-    key
-        The application's key, for its tasks, or None: it goes with the task's description, by
-        Spark's own connections, and is in no closure.
     when_done
         Called in that thread at the end, good or bad.
 
@@ -51,14 +42,12 @@ class SparkJob:
         tag: str,
         description: str,
         not_of: str | None,
-        key: Secret | None,
         when_done: Callable[[], None],
     ) -> None:
         self._frame = frame
         self._tag = tag
         self._description = description
         self._not_of = not_of
-        self._key = key
         self._when_done = when_done
         self.rows: list[Row] | None = None
         self.error: Exception | None = None
@@ -87,8 +76,6 @@ class SparkJob:
                 context.removeJobTag(self._not_of)
             context.addJobTag(self._tag)
             context.setJobDescription(self._description)
-            if self._key is not None:
-                context.setLocalProperty(KEY_PROPERTY, self._key.hex)
             self.rows = self._frame.collect()
         except Exception as error:  # noqa: BLE001 - Spark's and py4j's errors have no common class; it is raised later
             self.error = error

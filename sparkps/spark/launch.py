@@ -123,9 +123,8 @@ def launcher_for(
         running = RunningLauncher(settings, address, key, own=True)
         return running, asked_servers(spark, settings)
     host = "" if master.startswith("local") else str(conf.get("spark.driver.host", ""))
-    key = read_key(settings.key_file) if settings.key_file and host else None
     count = settings.servers or max(1, min(MOST_SERVERS, slots_of(spark) // SLOTS_PER_SERVER))
-    return LocalLauncher(settings, count, host, key), count
+    return LocalLauncher(settings, count, host, _key_of_hosts(settings, host)), count
 
 
 def settings_to_add() -> list[str]:
@@ -203,6 +202,21 @@ def _external(settings: Settings) -> RunningLauncher:
     if settings.security != "none" and settings.key_file is not None:
         secret = read_key(settings.key_file)
     return RunningLauncher(settings, settings.coordinator, secret, own=False)
+
+
+def _key_of_hosts(settings: Settings, host: str) -> Secret | None:
+    """The key of servers beside the driver that tasks on other hosts reach. What Spark itself hands
+    to tasks is in its event log, so they must find it in a file.
+    """
+    if not host or settings.security == "none":
+        return None
+    if settings.key_file is None:
+        reason = (
+            "tasks on other hosts need the key of servers beside the driver: write 64 random hex "
+            "digits (openssl rand -hex 32) into a file that only you can read, on every host"
+        )
+        raise InvalidSetting(name="key.file", value=None, reason=reason)
+    return read_key(settings.key_file)
 
 
 def network_is_encrypted(conf: dict[str, Any]) -> bool:

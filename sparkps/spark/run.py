@@ -59,7 +59,6 @@ from sparkps.spark.task import DONE_SCHEMA, Prepare, TrainingTask
 from sparkps.spark.waiting import SlotWatch
 from sparkps.spec import SessionSpec, parse_consistency
 from sparkps.wire import userfn
-from sparkps.wire.auth import Secret
 from sparkps.wire.messages import (
     Continue,
     Ended,
@@ -99,10 +98,6 @@ class Running(Protocol):
     @property
     def client(self) -> Client:
         """The driver's client."""
-
-    @property
-    def key_for_tasks(self) -> Secret | None:
-        """The application's key, where tasks cannot find it on their hosts."""
 
     def subscribe(self, session: int) -> queue.SimpleQueue[Event]:
         """Return the queue of the session's messages."""
@@ -275,7 +270,6 @@ class _Run:
             f"sparkps-{spec.id:x}",
             text,
             tag,
-            self._context.key_for_tasks,
             lambda: self._events.put(JobDone()),
         )
         context = self._context.spark.sparkContext

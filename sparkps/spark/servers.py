@@ -28,7 +28,6 @@ from sparkps.config import Settings
 from sparkps.errors import PSError, RequestTimeout, ServerLost, ServersMissing
 from sparkps.spark.executors import asked_servers, is_dynamic
 from sparkps.spark.launch import RunningLauncher, launcher_for
-from sparkps.wire.auth import Secret
 from sparkps.wire.messages import Message
 
 Result = TypeVar("Result")
@@ -76,7 +75,7 @@ class Servers:
         self._spark, self._settings = spark, settings
         self._directories: list[Path] = []
         self.launcher, count = launcher_for(spark, settings, at_start)
-        #: Whether they are the plugin's: executors bring them, and tasks find their key there.
+        #: Whether they are the plugin's: executors bring them.
         self.plugin = isinstance(self.launcher, RunningLauncher) and self.launcher.own
         self.launcher.start()
         self.endpoint = self.launcher.endpoint
@@ -90,11 +89,6 @@ class Servers:
         except BaseException:
             self.let_go()
             raise
-
-    @property
-    def key_for_tasks(self) -> Secret | None:
-        """The application's key, where tasks cannot find it on their hosts."""
-        return None if self.plugin else self.launcher.secret
 
     def make(self, make: Callable[[], Result]) -> Result:
         """Make something that needs servers, with some there."""

@@ -26,16 +26,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.taskcontext import TaskContext
 
-from sparkps.client.keys import remember
 from sparkps.client.shell import ClientInfo
 from sparkps.client.training import join_run
 from sparkps.client.worker import Worker
 from sparkps.errors import InvalidSetting, WrongType
-from sparkps.spark.job import KEY_PROPERTY
 from sparkps.spark.prepared import PreparedBatches
 from sparkps.spark.rows import RowStream
 from sparkps.spec import SessionSpec
-from sparkps.wire.auth import Secret
 
 #: Schema of what a task returns, for Spark and for Arrow.
 DONE_SCHEMA: Final = "rank int, rows long"
@@ -77,9 +74,6 @@ class TrainingTask:
             raise WrongType(
                 what="TrainingTask.train", got="a call outside of Spark", expected="a Spark task"
             )
-        key = context.getLocalProperty(KEY_PROPERTY)
-        if key:
-            remember(self.info.coordinator, Secret(key))
         rank = context.partitionId()
         rows = self._train(batches, rank, context.taskAttemptId(), context.attemptNumber() == 0)
         yield pa.RecordBatch.from_arrays(

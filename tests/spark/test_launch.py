@@ -68,11 +68,18 @@ def test_another_master_than_local_needs_the_plugin_or_a_word_said_aloud(master:
     assert (type(launcher), count) == (LocalLauncher, 2)
 
 
-def test_beside_the_driver_of_several_hosts_all_listen_at_the_drivers_address() -> None:
+def test_beside_the_driver_of_several_hosts_all_listen_and_find_their_key_in_a_file(
+    tmp_path: Path,
+) -> None:
     spark = FakeSpark("spark://host:7077", {"spark.driver.host": "10.0.0.7"})
-    launcher, _ = choose(spark, launch="local", servers=1)
-    assert launcher.host == "10.0.0.7"
-    assert launcher.secret is not None
+    with pytest.raises(InvalidSetting, match=r"key\.file=None: tasks on other hosts need the key"):
+        choose(spark, launch="local", servers=1)
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    key.chmod(0o600)
+    launcher, _ = choose(spark, launch="local", servers=1, key_file=str(key))
+    assert (launcher.host, launcher.secret.hex) == ("10.0.0.7", KEY)
+    assert choose(spark, launch="local", servers=1, security="none")[0].secret is None
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,4]"])

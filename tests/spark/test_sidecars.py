@@ -167,8 +167,11 @@ def test_ctrl_c_in_spark_submit_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_spark_submit_trains_beside_executors_as_on_one_machine(tmp_path: Path) -> None:
-    data = ROOT / "jobs/data/a9a"
+    data, events = ROOT / "jobs/data/a9a", tmp_path / "events"
+    events.mkdir()
+    told = ["spark.eventLog.enabled=true", f"spark.eventLog.dir=file://{events}"]
     job = [
+        *(word for setting in told for word in ("--conf", setting)),
         str(ROOT / "jobs/logistic_regression.py"), "--workers", "2",
         "--train", str(data / "a9a_train.libsvm.gz"), "--test", str(data / "a9a_test01.libsvm.gz"),
     ]  # fmt: skip
@@ -183,6 +186,10 @@ def test_spark_submit_trains_beside_executors_as_on_one_machine(tmp_path: Path) 
         assert done.returncode == 0, done.stderr[-3000:]
         found.append(re.search(r"test logloss .*", done.stdout))
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith("sparkps")] == []
+    # The key is told to executors, and stands in no event.
+    logs = [path.read_text() for path in events.rglob("*") if path.is_file()]
+    assert any("SparkListenerApplicationEnd" in log for log in logs)
+    assert [re.findall(r"\b[0-9a-f]{64}\b", log) for log in logs] == [[] for _ in logs]
     assert found[0] is not None
     assert found[1] is not None
     assert found[0][0] == found[1][0]
