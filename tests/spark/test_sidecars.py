@@ -169,7 +169,11 @@ def test_ctrl_c_in_spark_submit_leaves_nothing(tmp_path: Path) -> None:
 def test_spark_submit_trains_beside_executors_as_on_one_machine(tmp_path: Path) -> None:
     data, events = ROOT / "jobs/data/a9a", tmp_path / "events"
     events.mkdir()
-    told = ["spark.eventLog.enabled=true", f"spark.eventLog.dir=file://{events}"]
+    told = [
+        "spark.eventLog.enabled=true",
+        "spark.eventLog.compress=false",
+        f"spark.eventLog.dir=file://{events}",
+    ]
     job = [
         *(word for setting in told for word in ("--conf", setting)),
         str(ROOT / "jobs/logistic_regression.py"), "--workers", "2",
