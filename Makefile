@@ -8,7 +8,7 @@ CONSTRAINTS := tests/constraints.txt
 BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 SOURCES := setup.py setup.cfg pyproject.toml \
-    $(wildcard sparkps/kernels/*.pyx sparkps/kernels/*.pxd sparkps/plugin/java/org/sparkps/*.java)
+    $(wildcard sparkps/*.pyx sparkps/kernels/*.pyx sparkps/kernels/*.pxd sparkps/plugin/java/org/sparkps/*.java)
 
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
@@ -76,4 +76,4 @@ soak: $(SETUP)
 	$(BIN)/python -m sparkps.testing.simulation --seconds $(SECONDS)
 
 clean:
-	rm -rf build .venv .venv35 sparkps/kernels/*.so sparkps/kernels/*.c sparkps/plugin/sparkps.jar *.egg-info
+	rm -rf build .venv .venv35 sparkps/*.so sparkps/*.c sparkps/kernels/*.so sparkps/kernels/*.c sparkps/plugin/sparkps.jar *.egg-info

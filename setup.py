@@ -25,11 +25,11 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 extensions = [
     Extension(
-        f"sparkps.kernels.{path.stem}",
+        ".".join(path.with_suffix("").parts),
         [str(path)],
         extra_compile_args=COMPILE_ARGS,
     )
-    for path in sorted(Path("sparkps/kernels").glob("*.pyx"))
+    for path in sorted(Path("sparkps").rglob("*.pyx"))
 ]
 
 

@@ -2,8 +2,10 @@
 
 Threads: the loop, which does everything; the link to the coordinator, which hands commands to the
 loop and keeps the heartbeat while that computes; and the leash, which waits for the end of stdin
-(SEMANTICS §10). A server whose stdin has ended leaves, within two seconds even if a user's function
-keeps its loop busy; so does one whose coordinator is gone, since nothing can reach its tables then.
+(SEMANTICS §10), with another behind it that needs no interpreter. A server whose stdin has ended
+leaves, within two seconds even if a user's function keeps its loop, or the interpreter, busy; one
+whose coordinator is gone leaves too, since nothing can reach its tables then. Who leaves says so to
+its parent: it is no death, and nobody takes its place.
 
 Listeners (SEMANTICS §3; DESIGN §10): a local socket, whose directory only this user can enter; and,
 where the parent gives a host, two tcp ports:
@@ -30,7 +32,7 @@ from typing import Final
 
 import msgspec
 
-from sparkps import _log
+from sparkps import _leash, _log
 from sparkps._machine import raise_descriptors
 from sparkps._malloc import keep_freed_memory
 from sparkps._parent import Lines, Parent
@@ -56,8 +58,8 @@ from sparkps.wire.auth import Admission, Secret
 from sparkps.wire.effects import Buffer, Cut, Effect, Exit, Log, Send, TakeSnapshot, ToCoordinator
 from sparkps.wire.messages import VERSION, Message, ServerUp
 
-#: Seconds that the loop has to end after the leash was let go; a user's function may keep it.
-_PATIENCE: Final = 2.0
+#: Milliseconds that the loop has to end after the leash was let go; a user's function may keep it.
+_PATIENCE: Final = 2000
 #: Exit status when the coordinator is gone.
 _ORPHAN: Final = 3
 
@@ -150,6 +152,7 @@ class Shell:
         curve = None if secret is None or settings.security == "none" else Curve(secret)
         self._faults = (settings.faults_delay_ms, settings.faults_seed + start.server)
         data = self._listen(Door.OPEN, ipc(self._directory, f"s{start.server}"))
+        self._socket = endpoint.parse(data).path
         tcp, control = self._listen_far(start, settings, curve) if start.host else ("", "")
         info = ServerInfo(
             start.server,
@@ -178,6 +181,8 @@ class Shell:
     def run(self) -> int:
         """Serve until told to leave; return the exit status."""
         threading.Thread(target=self._hold_leash, name="leash", daemon=True).start()
+        last = (0, _PATIENCE, self._socket.encode(), self._directory.encode())
+        threading.Thread(target=_leash.hold, args=last, name="last leash", daemon=True).start()
         self._loop.run()
         self._link.close()
         for router in self._routers:
@@ -272,6 +277,7 @@ class Shell:
     def _leave(self, status: int, reason: str) -> None:
         log.log(logging.ERROR if status else logging.INFO, "leaving: %s", reason)
         self._status = status
+        self._parent.tell("leaving")
         self._loop.stop()
 
     # --- in the link's thread
@@ -297,9 +303,6 @@ class Shell:
             pass
         self._removes = True
         self._loop.post(lambda: self._leave(0, "the end of stdin: our parent is gone"))
-        threading.Event().wait(_PATIENCE)
-        remove_directory(self._directory)
-        os._exit(1)
 
 
 def main() -> int:

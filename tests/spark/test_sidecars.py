@@ -154,6 +154,21 @@ def test_a_killed_driver_leaves_nothing(spark: Driver, who: str) -> None:
     assert nothing_is_left(spark) == []
 
 
+@pytest.mark.parametrize("how", ["spark.stop()", "killed executors"])
+def test_a_server_whose_interpreter_is_held_is_ended_too(spark: Driver, how: str) -> None:
+    begin(spark)
+    spark.do("ps = PSContext(spark, progress=False, request_timeout='4s'); import re")
+    spark.do("table = ps.table('t', dim=8); held = lambda part: re.match('(a+)+$', 'a' * 60 + 'b')")
+    with pytest.raises(Raised, match="RequestTimeout"):
+        spark.do("table.reduce(held)")
+    if how == "spark.stop()":
+        spark.do("spark.stop()")
+    else:
+        for pid in spark.running("org.apache.spark"):
+            os.kill(pid, signal.SIGKILL)
+    assert nothing_is_left(spark) == []
+
+
 def test_ctrl_c_in_spark_submit_leaves_nothing(tmp_path: Path) -> None:
     submit = ["spark-submit", "--master", MASTER, *submit_arguments({})]
     with driver(tmp_path, submit) as spark:

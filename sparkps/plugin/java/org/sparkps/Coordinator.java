@@ -192,9 +192,9 @@ final class Coordinator implements Sidecar.Events {
         forget();
         return new IllegalStateException(
                 "sparkps: the coordinator did not start: " + reason + ". It was run as: " + python.path
-                        + " -m sparkps.coordinator. Its log" + name + " ends:\n" + tail + "\n"
-                        + python.advice() + "; " + Settings.START_TIMEOUT
-                        + " says how long to wait for it",
+                        + " -m sparkps.coordinator. Its log" + name + " ends:\n" + tail
+                        + (failure != null ? "" : "\n" + python.advice() + "; "
+                                + Settings.START_TIMEOUT + " says how long to wait for it"),
                 cause);
     }
 

@@ -30,7 +30,8 @@ import org.slf4j.LoggerFactory;
  *       for ever. What fails is the driver's to know.
  *   <li>{@code PluginContext.hostname()} fails on executors; the block manager knows the host, but
  *       in local mode, where it has no name yet and the driver's serves.
- *   <li>{@link #shutdown} is not certain to be called, so the leashes do not depend on it.
+ *   <li>{@link #shutdown} is not certain to be called, so a hook of the JVM does the same, and the
+ *       leashes depend on neither.
  * </ul>
  */
 final class ExecutorSide implements ExecutorPlugin {
@@ -40,7 +41,7 @@ final class ExecutorSide implements ExecutorPlugin {
     private static final Duration STOP = Duration.ofSeconds(3);
 
     private final List<Slot> slots = new ArrayList<>();
-    private final Thread hook = new Thread(this::letGo, "sparkps-servers-hook");
+    private final Thread hook = new Thread(this::end, "sparkps-servers-hook");
 
     @Override
     public void init(PluginContext context, Map<String, String> extra) {
@@ -89,15 +90,16 @@ final class ExecutorSide implements ExecutorPlugin {
         }
     }
 
-    private void letGo() {
+    /** Let go of all leashes; what has not left in time is killed. */
+    private void end() {
         slots.forEach(Slot::letGo);
+        long deadline = System.nanoTime() + STOP.toNanos();
+        slots.forEach(slot -> slot.end(deadline));
     }
 
     @Override
     public void shutdown() {
-        letGo();
-        long deadline = System.nanoTime() + STOP.toNanos();
-        slots.forEach(slot -> slot.end(deadline));
+        end();
         try {
             Runtime.getRuntime().removeShutdownHook(hook);
         } catch (IllegalStateException error) {

@@ -15,14 +15,16 @@ import java.util.concurrent.TimeUnit;
  *   <li>A server that does not come up is reported as failed, once, and its slot stays empty: what
  *       ails it (no Python, no package) would ail the next one too.
  *   <li>A server that ends after it was up is reported with its status, and another one with a fresh
- *       number takes its place, three times at most.
- *   <li>Nothing is reported once the executor stops, nor of a server that was told to leave.
+ *       number takes its place; but not a fourth time without having been up for ten minutes.
+ *   <li>Nothing is reported once the executor stops, nor of a server that says it is leaving: it was
+ *       told to, or its coordinator is gone.
  * </ul>
  */
 final class Slot implements Sidecar.Events {
     private static final int RESTARTS = 3;
-    /** How a server ends that the coordinator told to leave, as the application ends. */
-    private static final String LEFT = "exit status 0";
+    private static final Duration KILLED = Duration.ofSeconds(1);
+    /** One that was up for so long has its restarts anew. */
+    private static final long LONG = TimeUnit.MINUTES.toNanos(10);
 
     private final int index;
     private final ServerLaunch launch;
@@ -34,6 +36,8 @@ final class Slot implements Sidecar.Events {
     private int restarts;
     private int server = -1;
     private boolean up;
+    private long since;
+    private boolean leaving;
     private String failure;
     private String overdue;
     private LogFile log;
@@ -56,6 +60,7 @@ final class Slot implements Sidecar.Events {
 
     synchronized void start() {
         up = false;
+        leaving = false;
         failure = null;
         overdue = null;
         log = null;
@@ -89,7 +94,11 @@ final class Slot implements Sidecar.Events {
         switch (verb) {
             case "up":
                 up = true;
+                since = System.nanoTime();
                 settled.complete(null);
+                break;
+            case "leaving":
+                leaving = true;
                 break;
             case "holding":
                 pin.holds(index, rest.trim().matches("[0-9]{1,9}") ? Integer.parseInt(rest.trim()) : 1);
@@ -111,7 +120,7 @@ final class Slot implements Sidecar.Events {
             return;
         }
         pin.holds(index, 0);
-        if (up && status.equals(LEFT)) {
+        if (up && leaving) {
             settled.complete(null);
             return;
         }
@@ -124,6 +133,9 @@ final class Slot implements Sidecar.Events {
         System.err.println(
                 "[server " + server + "] has ended: " + reason + ". Its log " + log + " ends:\n" + tail);
         driver.exited(server, reason, tail);
+        if (System.nanoTime() - since > LONG) {
+            restarts = 0;
+        }
         if (restarts == RESTARTS) {
             giveUp("it ended again after " + RESTARTS + " restarts in its place: " + reason);
         } else {
@@ -137,7 +149,11 @@ final class Slot implements Sidecar.Events {
             directory.remove();
         }
         String name = launch.name(server < 0 ? "(no number)" : Integer.toString(server));
-        String told = reason + ". It was run as: " + launch.command() + ". " + launch.advice();
+        // What it said itself tells what to do; else it may be its Python.
+        String told = reason;
+        if (failure == null) {
+            told += ". It was run as: " + launch.command() + ". " + launch.advice();
+        }
         String tail = log == null ? "  (no log)" : log.tail();
         System.err.println(name + " is given up: " + told + ". Its log ends:\n" + tail);
         driver.failed(name, told, log == null ? "" : log.toString(), tail);
@@ -156,9 +172,14 @@ final class Slot implements Sidecar.Events {
     /** After {@link #letGo}: wait until a time of {@code System.nanoTime}, then kill. */
     void end(long deadline) {
         Sidecar last = process;
-        if (last != null
-                && !last.endsWithin(Duration.ofNanos(Math.max(0, deadline - System.nanoTime())))) {
-            last.kill();
+        if (last == null) {
+            return;
         }
+        if (!last.endsWithin(Duration.ofNanos(Math.max(0, deadline - System.nanoTime())))) {
+            last.kill();
+            last.endsWithin(KILLED);
+        }
+        // Here too: where the JVM ends, nobody waits for the thread that hears of the exit.
+        directory.remove();
     }
 }

@@ -1,0 +1,44 @@
+"""A leash that needs no interpreter: it ends a process that a user's function keeps from hearing
+that its parent is gone.
+
+A server's own leash is a Python thread, which waits for the interpreter as long as a function holds
+it (a regular expression that goes astray, a foreign call). This one never takes it.
+"""
+
+from libc.errno cimport EINTR, errno
+from posix.unistd cimport _exit, rmdir, unlink, usleep
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *fds, unsigned long count, int timeout)
+
+
+def hold(int fd, int milliseconds, bytes socket, bytes directory):
+    """Wait for the end of a pipe; then give the process some time, remove a socket and the directory
+    it is in (if nothing else is), and end the process with status 1. For a daemon thread.
+
+    Parameters
+    ----------
+    fd
+        The reading end. It is not read, so that others may.
+    milliseconds
+        What the process has to leave by itself.
+    """
+    cdef pollfd pipe
+    cdef const char *name = socket
+    cdef const char *parent = directory
+    cdef int waited
+    pipe.fd, pipe.events, pipe.revents = fd, 0, 0
+    with nogil:
+        while True:
+            waited = poll(&pipe, 1, -1)
+            if waited > 0 or (waited < 0 and errno != EINTR):
+                break
+        for waited in range(milliseconds):
+            usleep(1000)
+        unlink(name)
+        rmdir(parent)
+        _exit(1)
