@@ -518,6 +518,13 @@ def spark_python() -> str:
     return os.environ.get("PYSPARK_PYTHON", "")  # noqa: TID251
 
 
+def driver_python() -> str:
+    """Return the Python that Spark is told to run drivers with by the environment; empty if it is
+    not.
+    """
+    return os.environ.get("PYSPARK_DRIVER_PYTHON", "")  # noqa: TID251
+
+
 def java_home() -> str:
     """Return what the environment says of where Java is; empty if it says nothing."""
     return os.environ.get("JAVA_HOME", "")  # noqa: TID251

@@ -36,15 +36,16 @@ def context_settings(spark: SparkSession, options: dict[str, Any]) -> tuple[Sett
 
 def use_this_python(spark: SparkSession) -> None:
     """Where Spark runs on this machine alone, let tasks run the driver's Python, elsewhere that of
-    the setting ``python``, unless another was asked for.
+    ``spark.pyspark.python``, unless another was asked for.
 
     Without ``PYSPARK_PYTHON`` Spark takes the first ``python3`` on the path, which is not that of
-    the virtual environment whose Python runs the driver, and lacks what is installed there.
+    the virtual environment whose Python runs the driver, and lacks what is installed there; and
+    only spark-submit looks at its setting.
     """
     context = spark.sparkContext
     if context.pythonExec == "python3":
         ours = sys.executable if context.master.startswith("local") else None
-        context.pythonExec = context.getConf().get(f"{PREFIX}python") or ours or "python3"
+        context.pythonExec = context.getConf().get("spark.pyspark.python") or ours or "python3"
 
 
 def table_spec(

@@ -1,19 +1,27 @@
 """What Spark needs to load the plugin: for a session builder, and for spark-submit's command line.
 
 Both add to what the user has set, since ``spark.jars`` and ``spark.plugins`` are lists that others
-are in, too. Spark does not run ``sys.executable``; so the Python that servers run is set here: the
-one that tasks run by ``PYSPARK_PYTHON``, or else this one.
+are in, too. Spark does not run ``sys.executable``, and executors on other hosts do not see the
+driver's environment. So Spark's own two keys say which Python tasks and servers run, and which the
+driver and the coordinator: as the user has set them, or ``PYSPARK_PYTHON`` and
+``PYSPARK_DRIVER_PYTHON``, or else this one. (``./environment/bin/python`` of ``--archives`` is good
+for the first only.)
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from pyspark.sql import SparkSession
 
-from sparkps.config import PREFIX, spark_python
+from sparkps.config import driver_python, spark_python
 from sparkps.plugin import PLUGIN, jar_path
+
+#: What tasks and servers run, and what the driver and the coordinator run.
+PYTHON: Final = "spark.pyspark.python"
+DRIVER_PYTHON: Final = "spark.pyspark.driver.python"
 
 
 def plugin_settings(have: Mapping[str, str]) -> dict[str, str]:
@@ -24,12 +32,13 @@ def plugin_settings(have: Mapping[str, str]) -> dict[str, str]:
     JarMissing
         sparkps was not built.
     """
-    python = spark_python() or sys.executable
+    python = have.get(PYTHON) or spark_python() or sys.executable
+    driver = have.get(DRIVER_PYTHON) or driver_python() or spark_python() or sys.executable
     return {
         "spark.jars": _with(have.get("spark.jars", ""), jar_path()),
         "spark.plugins": _with(have.get("spark.plugins", ""), PLUGIN),
-        f"{PREFIX}python": have.get(f"{PREFIX}python", python),
-        "spark.pyspark.python": have.get("spark.pyspark.python", python),
+        PYTHON: python,
+        DRIVER_PYTHON: driver,
     }
 
 
@@ -58,6 +67,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     >>> builder = sparkps.configure(SparkSession.builder.appName("clicks"))
     """
     have = {key: str(value) for key, value in dict(getattr(builder, "_options", {})).items()}
+    have.setdefault(DRIVER_PYTHON, sys.executable)  # the driver runs already
     for key, value in plugin_settings(have).items():
         builder = builder.config(key, value)
     return builder

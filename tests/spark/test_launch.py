@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_configure_adds_to_what_is_there_and_does_so_once() -> None:
     assert options["spark.jars"].startswith("a.jar,")
     assert options["spark.jars"].count("sparkps.jar") == 1
     assert options["spark.plugins"] == f"x.Y,{PLUGIN}"
-    assert options["spark.sparkps.python"] == options["spark.pyspark.python"]
+    assert options["spark.pyspark.driver.python"] == sys.executable
 
 
 def test_spark_submits_arguments_have_the_jar_the_plugin_and_the_python() -> None:
@@ -172,4 +173,29 @@ def test_spark_submits_arguments_have_the_jar_the_plugin_and_the_python() -> Non
     assert arguments[0] == "--jars"
     assert arguments[1].startswith("a.jar,")
     assert f"spark.plugins={PLUGIN}" in arguments
-    assert any(argument.startswith("spark.sparkps.python=") for argument in arguments)
+
+
+@pytest.mark.parametrize(
+    ("python", "driver", "told"),
+    [
+        ("", "", (sys.executable, sys.executable)),
+        ("/env/python", "", ("/env/python", "/env/python")),
+        # An archive's Python is on executors only.
+        ("./env/bin/python", "/venv/python", ("./env/bin/python", "/venv/python")),
+    ],
+)
+def test_spark_submit_is_told_which_python_runs_where(
+    monkeypatch: pytest.MonkeyPatch, python: str, driver: str, told: tuple[str, str]
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", python)
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", driver)
+    arguments = submit_arguments({})
+    assert f"spark.pyspark.python={told[0]}" in arguments
+    assert f"spark.pyspark.driver.python={told[1]}" in arguments
+    # The plugin's own setting would be both's.
+    assert not any("spark.sparkps.python" in argument for argument in arguments)
+
+
+def test_a_python_that_the_builder_has_is_kept() -> None:
+    builder: Any = FakeBuilder(spark_pyspark_python="/opt/env/bin/python")
+    assert configure(builder)._options["spark.pyspark.python"] == "/opt/env/bin/python"

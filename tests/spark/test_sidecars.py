@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,7 @@ from pyspark.sql import SparkSession
 from sparkps import PSContext
 builder = sparkps.configure(SparkSession.builder.master({master!r}).appName("sidecars"))
 for key, value in {conf!r}.items():
-    builder = builder.config(key, value) if value else builder
-    if not value:
-        del builder._options[key]
+    builder = builder.config(key, value)
 spark = builder.getOrCreate()
 """
 CONF = {
@@ -58,7 +57,7 @@ def gauges():
 
 
 def begin(spark: Driver, master: str = MASTER, **conf: str) -> None:
-    """Start Spark in a driver; an empty value takes back what ``configure`` has set."""
+    """Start Spark in a driver."""
     spark.do(BEGIN.format(master=master, conf={**CONF, **conf}))
     spark.do(STEP)
 
@@ -179,6 +178,34 @@ def test_ctrl_c_in_spark_submit_leaves_nothing(tmp_path: Path) -> None:
         os.killpg(spark.pid, signal.SIGINT)
         assert nothing_is_left(spark) == []
         spark.process.wait(PATIENCE)
+
+
+def test_servers_run_the_python_of_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nARCHIVED=yes exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as archive:
+        archive.add(python, "bin/python")
+    pythons = {
+        "PYSPARK_PYTHON": "./environment/bin/python",
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    for name, value in pythons.items():
+        monkeypatch.setenv(name, value)
+    archives = ["--archives", f"{tmp_path / 'env.tar.gz'}#environment"]
+    submit = ["spark-submit", "--master", MASTER, *archives, *submit_arguments({})]
+    with driver(tmp_path, submit, pythons) as spark:
+        spark.do("from pyspark.sql import SparkSession; from sparkps import PSContext")
+        spark.do("spark = SparkSession.builder.getOrCreate(); ps = PSContext(spark)")
+        spark.do(STEP)
+        spark.do("ps.table('t', dim=8, dtype='int64')")
+        assert spark.do("ps.run(spark.range(0, 400, 1, 2), step, workers=2)[0]['rows']") == 400
+        environments = [Path(f"/proc/{pid}/environ").read_text() for pid in spark.servers()]
+        assert ["ARCHIVED=yes" in environment for environment in environments] == [True, True]
+        spark.do("spark.stop()")
+        assert nothing_is_left(spark) == []
 
 
 def test_spark_submit_trains_beside_executors_as_on_one_machine(tmp_path: Path) -> None:
@@ -303,8 +330,7 @@ def test_a_standalone_masters_executors_have_servers_and_a_killed_worker_leaves_
 BROKEN: dict[str, tuple[dict[str, str], str, str]] = {
     "no python": ({"spark.sparkps.python": "/nowhere/python"}, "Py4JJavaError", "/nowhere/python"),
     "no package": (
-        {"spark.sparkps.python": "", "spark.pyspark.python": "{bare}",
-         "spark.pyspark.driver.python": sys.executable},
+        {"spark.pyspark.python": "{bare}", "spark.pyspark.driver.python": sys.executable},
         "LaunchFailed", "No module named",
     ),
     "no port": (
