@@ -231,8 +231,9 @@ class Settings:
     advertise_host: str | None = _setting(
         None,
         _TEXT,
-        "Name or address by which other hosts reach this one, where it is not the one that is "
-        "listened on. Set it per host, in its own Spark configuration.",
+        "Name or address by which others reach all processes of this application, where it is not "
+        "what they listen on. Where hosts differ, set `SPARKPS_ADVERTISE_HOST` in each one's "
+        "`spark-env.sh`, which goes before this.",
         start=True,
     )
     ports: str = _setting(
@@ -523,6 +524,11 @@ def driver_python() -> str:
     not.
     """
     return os.environ.get("PYSPARK_DRIVER_PYTHON", "")  # noqa: TID251
+
+
+def host_for_others() -> str:
+    """Return what the environment of this host says of how others reach it; empty if nothing."""
+    return os.environ.get("SPARKPS_ADVERTISE_HOST", "")  # noqa: TID251
 
 
 def java_home() -> str:

@@ -254,7 +254,7 @@ class CoordinatorLost(PSError, ConnectionError):
     sentence = (
         "the coordinator is lost ({status}); every run has failed with it. Its log {log} "
         "ends:\n{tail}\n"
-        "Stop this PSContext and make a new one"
+        "Stop this PSContext and make a new one (with the plugin, a new SparkSession)"
     )
 
 

@@ -31,11 +31,13 @@ def run(parsed: argparse.Namespace) -> int:
     """Run the cluster."""
     conf = dict(_pair(text) for text in parsed.conf)
     settings = Settings.load(conf, servers=parsed.servers)
+    if not parsed.host:
+        raise InvalidSetting(name="host", value=parsed.host, reason="must be an address or a name")
     key_file, secret = None, None
     if settings.security != "none":
         key_file = Path(parsed.key_file or settings.key_file or "sparkps.key").absolute()
         secret = _key(key_file)
-    launcher = LocalLauncher(settings, parsed.servers, parsed.host, secret)
+    launcher = LocalLauncher(settings, settings.servers or 1, parsed.host, secret)
     over = threading.Event()
 
     def end(*_: Any) -> None:

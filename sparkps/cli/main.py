@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         help="run servers on this host for PSContext.connect",
         description="Runs a coordinator and servers on this host until Ctrl-C or SIGTERM.",
     )
-    external.add_argument("--servers", type=int, default=1, metavar="N", help="processes (1)")
+    external.add_argument("--servers", type=int, metavar="N", help="processes (1)")
     external.add_argument(
         "--host", default="127.0.0.1", help="address to listen on, and by which others reach it"
     )

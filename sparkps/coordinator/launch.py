@@ -194,7 +194,7 @@ class LocalLauncher(Launcher):
     ) -> None:
         self.settings = settings
         self.servers = servers
-        self.host = settings.bind_host or host
+        self.host = host or settings.bind_host or ""
         needed = bool(self.host) and settings.security != "none"
         self.secret = (secret or Secret.new()) if needed else None
         self.endpoint = ""

@@ -30,7 +30,7 @@ from sparkps.net.directory import remove_directory, runtime_directory
 from sparkps.net.endpoint import ipc, tcp
 from sparkps.net.faults import delayed
 from sparkps.net.gate import Gate
-from sparkps.net.hosts import advertised, is_any, resolve
+from sparkps.net.hosts import advertised, listening
 from sparkps.net.loop import Loop
 from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
@@ -40,7 +40,6 @@ from sparkps.wire.frames import decode_control, encode_control
 from sparkps.wire.messages import ServerExited
 
 _logger: Final = _log.get("coordinator")
-
 
 #: Seconds between two lines of figures.
 _FIGURES: Final = 1.0
@@ -114,7 +113,7 @@ class Shell:
 
     def _listen(self, settings: Settings, first: FirstLine) -> str:
         """Listen by tcp; return the address to tell."""
-        host = resolve(settings.bind_host or first.bind or first.host)
+        host, told = listening(settings, first.host, first.bind)
         curve = None
         if settings.security != "none":
             curve = Curve(Secret(first.secret))
@@ -123,8 +122,7 @@ class Shell:
             self._context, [tcp(host, 0)], ports=port_range(settings.ports), curve=curve
         )
         self._routers.append(router)
-        known = settings.advertise_host or (first.host if first.bind or is_any(host) else "")
-        return advertised(router.endpoints[0], known)
+        return advertised(router.endpoints[0], told)
 
     # -- events ------------------------------------------------------------------------------------
 

@@ -40,6 +40,7 @@ from sparkps.errors import (
 )
 from sparkps.net.curve import Curve
 from sparkps.net.endpoint import nearest, parse
+from sparkps.net.hosts import is_known
 from sparkps.net.rpc import dial, reason_of
 from sparkps.net.sockets import Context, Frames, Monitor, new_context
 from sparkps.net.wakeup import Wakeup
@@ -102,8 +103,8 @@ class ControlLink:
 
     Raises
     ------
-    CoordinatorLost
-        If nobody listens there.
+    CoordinatorUnreachable
+        If nobody listens there, or there is no such host.
     RequestTimeout
         If nobody answers in time.
     PSError
@@ -126,7 +127,10 @@ class ControlLink:
         curve: Curve | None = None,
     ) -> None:
         self.endpoint = nearest(addresses)
-        self._curve = curve if parse(self.endpoint).scheme == "tcp" else None
+        where = parse(self.endpoint)
+        if where.scheme == "tcp" and not is_known(where.host):
+            raise CoordinatorUnreachable(endpoint=self.endpoint, status="there is no such host")
+        self._curve = curve if where.scheme == "tcp" else None
         self.lost = ""
         self._on_message = on_message
         self._on_lost = on_lost
@@ -219,7 +223,8 @@ class ControlLink:
         return pending.result
 
     def _lost_error(self) -> CoordinatorLost:
-        return CoordinatorLost(status=self.lost, log=self._log_path, tail="")
+        log = self._log_path or "(on its host)"
+        return CoordinatorLost(status=self.lost, log=log, tail="  (not known here)")
 
     # --- the link's thread ---
 

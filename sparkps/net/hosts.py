@@ -5,7 +5,8 @@ Rules:
 * A listener is bound to the address of its host as Spark knows it (libzmq binds addresses, not
   names, so a name is resolved here), never to all interfaces unless told to.
 * What is told to others is what was bound; where that is not what others reach (all interfaces, a
-  translated address), it is the host's name, or what the setting ``advertise.host`` says.
+  translated address), it is the host's name, or what the setting ``advertise.host`` says, or, host
+  by host, the environment of its executors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 
+from sparkps.config import Settings, host_for_others
 from sparkps.errors import InvalidSetting
 from sparkps.net.endpoint import parse, tcp
 
@@ -41,6 +43,14 @@ def resolve(host: str) -> str:
     return str(addresses[0][4][0])
 
 
+def is_known(host: str) -> bool:
+    """Whether a host has an address: libzmq would look for one for ever."""
+    try:
+        return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError):
+        return False
+
+
 def advertised(endpoint: str, host: str) -> str:
     """Return what to tell others of a bound endpoint.
 
@@ -60,6 +70,32 @@ def advertised(endpoint: str, host: str) -> str:
     return tcp(host.strip("[]"), bound.port)
 
 
-def is_any(address: str) -> bool:
-    """Whether an address means all interfaces."""
-    return ipaddress.ip_address(address).is_unspecified
+def listening(settings: Settings, host: str, bind: str = "") -> tuple[str, str]:
+    """Return the address to bind, and what to tell others instead where it is not empty.
+
+    Parameters
+    ----------
+    host
+        By which others reach this host, as Spark or a launcher knows it.
+    bind
+        What Spark binds on this host, where that is another.
+
+    Examples
+    --------
+    >>> listening(Settings(), "127.0.0.1")
+    ('127.0.0.1', '')
+    >>> listening(Settings(bind_host="0.0.0.0"), "worker-1")
+    ('0.0.0.0', 'worker-1')
+    """
+    address = resolve(settings.bind_host or bind or host)
+    told = host_for_others() or settings.advertise_host
+    if told or not (bind or ipaddress.ip_address(address).is_unspecified):
+        return address, told or ""
+    return address, socket.gethostname() if _is_any(host) else host
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False

@@ -133,6 +133,12 @@ class Optimizer:
     #: changed value.
     derives_value: ClassVar[bool] = False
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A kernel computes what its own class does: not the update of a subclass that has another.
+        if "kernel" not in vars(cls) and not {"update", "fields"}.isdisjoint(vars(cls)):
+            cls.kernel = None
+
     def __post_init__(self) -> None:
         for field, kind in _number_fields(type(self)):
             number = _checked(field, kind, getattr(self, field.name))

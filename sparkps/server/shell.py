@@ -45,7 +45,7 @@ from sparkps.net.directory import remove_directory, runtime_directory
 from sparkps.net.endpoint import ipc
 from sparkps.net.faults import delayed
 from sparkps.net.gate import Gate
-from sparkps.net.hosts import advertised, is_any, resolve
+from sparkps.net.hosts import advertised, listening
 from sparkps.net.loop import Loop
 from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
@@ -196,16 +196,15 @@ class Shell:
 
     def _listen_far(self, start: Start, settings: Settings, curve: Curve | None) -> tuple[str, str]:
         """Listen by tcp; return the data and the control address, of which one may be missing."""
-        address = resolve(settings.bind_host or start.bind or start.host)
-        known = settings.advertise_host or (start.host if start.bind or is_any(address) else "")
+        address, told = listening(settings, start.host, start.bind)
         port, ports = endpoint.tcp(address, 0), port_range(settings.ports)
         if curve is None or settings.security == "none":
-            return advertised(self._listen(Door.OPEN, port, ports), known), ""
+            return advertised(self._listen(Door.OPEN, port, ports), told), ""
         self._gate = Gate(self._context, self._loop, curve)
-        control = advertised(self._listen(Door.OPEN, port, ports, curve), known)
+        control = advertised(self._listen(Door.OPEN, port, ports, curve), told)
         if settings.security == "encrypt":
             return "", control
-        return advertised(self._listen(Door.TICKET, port, ports), known), control
+        return advertised(self._listen(Door.TICKET, port, ports), told), control
 
     def _listen(
         self, door: Door, address: str, ports: tuple[int, int] = (0, 0), curve: Curve | None = None

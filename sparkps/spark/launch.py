@@ -119,6 +119,8 @@ def launcher_for(
             name = differing[0].removeprefix(PREFIX)
             raise InvalidSetting(name=name, value="(an option of PSContext)", reason=reason)
         warn_of_overhead(dict(conf.getAll()), settings)
+        if settings.security != "none" and not master.startswith("local"):
+            _warn_of_open_spark(dict(conf.getAll()))
         key = None if settings.security == "none" else Secret(secret)
         running = RunningLauncher(settings, address, key, own=True)
         return running, asked_servers(spark, settings)
@@ -152,6 +154,15 @@ def warn_of_overhead(conf: dict[str, str], settings: Settings) -> None:
             "%sserver.memory, to what the model needs",
             key, overhead >> 21, PREFIX,
         )  # fmt: skip
+
+
+def _warn_of_open_spark(conf: dict[str, str]) -> None:
+    """Warn where whoever reaches the driver's port may ask Spark for the key."""
+    if conf.get("spark.authenticate", "false") != "true":
+        _logger.warning(
+            "spark.authenticate is off, so whoever reaches the driver's port is told the key of "
+            "the servers with Spark's settings; turn it on where the network is not yours"
+        )
 
 
 def _which(spark: SparkSession, settings: Settings, loaded: bool) -> str:

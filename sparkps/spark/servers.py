@@ -78,17 +78,17 @@ class Servers:
         #: Whether they are the plugin's: executors bring them.
         self.plugin = isinstance(self.launcher, RunningLauncher) and self.launcher.own
         self.launcher.start()
-        self.endpoint = self.launcher.endpoint
-        if self.launcher.secret is not None:
-            remember(self.endpoint, self.launcher.secret)
-        info = ClientInfo(self.endpoint, tuple(settings.to_dict().items()))
-        self.client: Client = client_for(info, role="driver")
-        self.client.on_message = on_message
-        try:
+        with contextlib.ExitStack() as started:
+            started.callback(self.launcher.stop)
+            self.endpoint = self.launcher.endpoint
+            if self.launcher.secret is not None:
+                remember(self.endpoint, self.launcher.secret)
+            info = ClientInfo(self.endpoint, tuple(settings.to_dict().items()))
+            self.client: Client = client_for(info, role="driver")
+            started.callback(self.let_go)
+            self.client.on_message = on_message
             self._gather(count)
-        except BaseException:
-            self.let_go()
-            raise
+            started.pop_all()
 
     def make(self, make: Callable[[], Result]) -> Result:
         """Make something that needs servers, with some there."""
@@ -126,6 +126,7 @@ class Servers:
 
     def _gather(self, count: int) -> None:
         """Wait until so many are up."""
+        self.client.link()  # joining has errors of its own
         seconds = self._settings.start_timeout
         deadline = time.monotonic() + seconds
         asks = self.plugin and is_dynamic(self._spark)

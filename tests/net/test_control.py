@@ -5,6 +5,7 @@ import pytest
 
 from sparkps.errors import (
     CoordinatorLost,
+    CoordinatorUnreachable,
     RequestTimeout,
     TableNotFound,
     VersionMismatch,
@@ -266,3 +267,8 @@ def test_a_callback_may_tell_and_close(coordinator: Coordinator) -> None:
     coordinator.wait(lambda: coordinator.gone == 1)
     assert coordinator.heard[-1] == Warned(session=2, text="said in the callback")
     link.close()
+
+
+def test_an_unknown_host_is_told_at_once() -> None:
+    with pytest.raises(CoordinatorUnreachable, match="there is no such host"):
+        ControlLink("tcp://nowhere.invalid:7000", JOIN, nothing, nothing)

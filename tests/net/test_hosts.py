@@ -6,8 +6,9 @@ import socket
 
 import pytest
 
+from sparkps.config import Settings
 from sparkps.errors import InvalidSetting
-from sparkps.net.hosts import advertised, is_any, resolve
+from sparkps.net.hosts import advertised, is_known, listening, resolve
 
 
 @pytest.mark.parametrize(
@@ -61,8 +62,21 @@ def test_others_are_told_what_they_can_reach(bound: str, host: str, told: str) -
     assert advertised(bound, host) == told
 
 
-def test_all_interfaces_are_known_in_both_families() -> None:
-    assert is_any("0.0.0.0")
-    assert is_any("::")
-    assert not is_any("127.0.0.1")
-    assert not is_any("::1")
+def test_a_host_of_its_own_name_is_told_instead_of_all_interfaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everywhere = Settings(bind_host="0.0.0.0")
+    assert listening(everywhere, "worker-1") == ("0.0.0.0", "worker-1")
+    assert listening(Settings(bind_host="::"), "worker-1") == ("::", "worker-1")
+    assert listening(Settings(), "0.0.0.0") == ("0.0.0.0", socket.gethostname())
+    assert listening(Settings(), "worker-1", "127.0.0.1") == ("127.0.0.1", "worker-1")
+    named = Settings(advertise_host="outside")
+    assert listening(named, "127.0.0.1") == ("127.0.0.1", "outside")
+    monkeypatch.setenv("SPARKPS_ADVERTISE_HOST", "mine")
+    assert listening(named, "127.0.0.1") == ("127.0.0.1", "mine")
+
+
+def test_a_host_that_nobody_knows_is_told_at_once() -> None:
+    assert is_known("127.0.0.1")
+    assert is_known("::1")
+    assert not is_known("nowhere.invalid")

@@ -155,3 +155,17 @@ def test_an_optimizer_that_cannot_be_pickled_says_so():
 
     with pytest.raises(WrongType, match="the optimizer Locked is an object that cannot be pickled"):
         Locked().spec()
+
+
+def test_a_subclass_with_an_update_of_its_own_is_not_computed_by_its_bases_kernel() -> None:
+    @dataclass(frozen=True)
+    class Half(SGD):
+        def update(self, fields: dict[str, np.ndarray], grads: np.ndarray) -> None:
+            fields["value"] -= 0.5 * self.lr * grads
+
+    @dataclass(frozen=True)
+    class Renamed(SGD):
+        pass
+
+    assert Half.kernel is None
+    assert Renamed.kernel is SGD.kernel is not None

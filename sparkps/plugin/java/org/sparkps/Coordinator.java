@@ -9,6 +9,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.BooleanSupplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -36,6 +37,7 @@ final class Coordinator implements Sidecar.Events {
 
     private final Settings settings;
     private final Figures figures;
+    private final BooleanSupplier sparkStopped;
     private final Python python;
     private final CompletableFuture<String> address = new CompletableFuture<>();
     private final Thread hook = new Thread(this::close, "sparkps-coordinator-hook");
@@ -46,17 +48,18 @@ final class Coordinator implements Sidecar.Events {
     private volatile boolean stopping;
     private volatile String failure;
 
-    private Coordinator(Settings settings, Figures figures) {
+    private Coordinator(Settings settings, Figures figures, BooleanSupplier sparkStopped) {
         this.settings = settings;
         this.figures = figures;
+        this.sparkStopped = sparkStopped;
         this.python = Python.ofDriver(settings);
     }
 
-    /** Start it and wait until it listens. */
-    static Coordinator start(Settings settings, Figures figures) {
+    /** Start it and wait until it listens; it ends when Spark has stopped, whoever tells it. */
+    static Coordinator start(Settings settings, Figures figures, BooleanSupplier sparkStopped) {
         Duration limit = settings.startTimeout();
         settings.stopTimeout(); // a wrong value is told now, not at the end
-        Coordinator coordinator = new Coordinator(settings, figures);
+        Coordinator coordinator = new Coordinator(settings, figures, sparkStopped);
         try {
             coordinator.begin();
             coordinator.address.get(limit.toMillis(), TimeUnit.MILLISECONDS);
@@ -124,6 +127,9 @@ final class Coordinator implements Sidecar.Events {
                 break;
             case "figures":
                 figures.read(rest);
+                if (sparkStopped.getAsBoolean() && !stopping) {
+                    new Thread(this::close, "sparkps-coordinator-close").start();
+                }
                 break;
             case "failed":
                 failure = rest;

@@ -39,7 +39,8 @@ final class DriverSide implements DriverPlugin {
             return Collections.emptyMap();
         }
         settings.serversPerExecutor(); // a wrong value is told here, where it can be
-        coordinator = Coordinator.start(settings, figures);
+        // Spark does not tell a plugin that the context has failed after it.
+        coordinator = Coordinator.start(settings, figures, spark::isStopped);
         return Map.of(
                 Link.ADDRESS, coordinator.address(),
                 Link.SECRET, coordinator.secret);
