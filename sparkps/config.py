@@ -60,8 +60,19 @@ def spark_memory(conf: Mapping[str, str]) -> tuple[int, int]:
         return parse_bytes(f"{text}m" if text.isdigit() else text)
 
     heap = size("spark.executor.memory", "1g")
-    least = max(heap // 10, 384 * 2**20)
-    return heap, size("spark.executor.memoryOverhead", str(least // 2**20))
+    return heap, size("spark.executor.memoryOverhead", str(default_overhead(heap) // 2**20))
+
+
+def default_overhead(heap: int) -> int:
+    """Return the ``memoryOverhead`` that Spark gives an executor with such a heap, in bytes."""
+    return max(heap // 10, 384 * 2**20)
+
+
+def counts_memory(master: str) -> bool:
+    """Whether a master kills an executor's container, servers included, when it uses more memory
+    than it asked for.
+    """
+    return master.startswith(("yarn", "k8s"))
 
 
 def parse_seconds(value: Any) -> float:

@@ -37,6 +37,7 @@ from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
 from sparkps.plugin import jar_path
 from sparkps.spark.configure import configure
+from sparkps.spark.context import PSContext
 from sparkps.spark.executors import is_local, settled_executors, slots_of
 
 #: Open files that a worker of a large cluster needs: sockets and their monitors per server.
@@ -247,8 +248,6 @@ def cluster(master: str | None) -> Iterator[Finding]:
 
 def _servers(spark: SparkSession) -> Iterator[Finding]:
     """Whether servers stand beside the executors and serve."""
-    from sparkps.spark.context import PSContext  # noqa: PLC0415 - only with --cluster
-
     try:
         with PSContext(spark) as ps:
             table = ps.table("doctor", dtype="int64")

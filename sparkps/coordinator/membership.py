@@ -118,6 +118,7 @@ class Membership:
         self.view = View(number=0)
         self.published = View(number=0)
         self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._for_view: list[tuple[int, Callable[[], None]]] = []
         self._gathering: list[tuple[Peer, Gather]] = []
         self._failure: LaunchFailed | None = None
 
@@ -225,18 +226,16 @@ class Membership:
         if self.published.number == self.view.number:
             then()
         else:
-            self._waiting.append((-self.view.number, then))
+            self._for_view.append((self.view.number, then))
 
     def _check_waiting(self) -> None:
         self._check_gathering()
         if self.published.number == 0:
             return
         up = len(self.published.servers)
-        number = self.published.number
-        # Less than nothing: the number of a view that is waited for, instead of servers.
-        ready = [then for servers, then in self._waiting if -number <= servers <= up]
-        self._waiting = [w for w in self._waiting if not -number <= w[0] <= up]
-        for then in ready:
+        self._waiting, ready = _split(self._waiting, up)
+        self._for_view, shown = _split(self._for_view, self.published.number)
+        for then in (*ready, *shown):
             then()
 
     def _check_gathering(self) -> None:
@@ -337,3 +336,10 @@ class Membership:
             self._hub.tell(peer, member.message())
         if any(server == info.id for info in self.view.servers):
             self._renew()
+
+
+def _split(
+    waiting: list[tuple[int, Callable[[], None]]], have: int
+) -> tuple[list[tuple[int, Callable[[], None]]], list[Callable[[], None]]]:
+    """Who waits for more than there is, and what the others wait to do."""
+    return [w for w in waiting if w[0] > have], [then for need, then in waiting if need <= have]

@@ -18,14 +18,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from sparkps._machine import machine_memory
-from sparkps.config import Settings, spark_memory
+from sparkps.config import Settings, counts_memory, spark_memory
 from sparkps.errors import MemoryLimit
 from sparkps.store import Table
 
 Result = TypeVar("Result")
 
-#: Masters that kill an executor's container, servers included, when it uses more than it asked for.
-_WATCHED: Final = ("yarn", "k8s")
 _LEAST: Final = 64 * 2**20
 
 
@@ -153,7 +151,7 @@ def beside_executor(settings: Settings, servers: int, spark: Mapping[str, str]) 
     if settings.server_memory is not None:
         return settings.server_memory
     heap, overhead = spark_memory(spark)
-    if spark.get("spark.master", "").startswith(_WATCHED):
+    if counts_memory(spark.get("spark.master", "")):
         room = overhead
     else:
         memory = machine_memory()

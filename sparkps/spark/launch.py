@@ -24,20 +24,19 @@ from pyspark.sql import SparkSession
 
 from sparkps import _log
 from sparkps.client.keys import read_key
-from sparkps.config import PREFIX, Settings, spark_memory
+from sparkps.config import PREFIX, Settings, counts_memory, default_overhead, spark_memory
 from sparkps.coordinator.launch import Launcher, LocalLauncher
 from sparkps.errors import InvalidSetting, PSError
 from sparkps.net.directory import remove_directory, runtime_directory
 from sparkps.net.endpoint import parse
-from sparkps.plugin import ADDRESS_KEY, PLUGIN, SECRET_KEY, jar_path
+from sparkps.plugin import ADDRESS_KEY, PLUGIN, SECRET_KEY
+from sparkps.spark.configure import submit_arguments
 from sparkps.spark.executors import asked_servers, is_local, slots_of
 from sparkps.wire.auth import Secret
 
 #: One server thread keeps up with the pulls and pushes of about four tasks that also compute.
 SLOTS_PER_SERVER: Final = 4
 MOST_SERVERS: Final = 8
-#: Masters that kill an executor's container when it uses more memory than it asked for.
-_WATCHED: Final = ("yarn", "k8s")
 
 _logger = _log.get("context")
 
@@ -129,17 +128,12 @@ def launcher_for(
     return LocalLauncher(settings, count, host, _key_of_hosts(settings, host)), count
 
 
-def settings_to_add() -> list[str]:
-    """Return what spark-submit needs for the plugin: its jar and the plugin's name."""
-    return ["--jars", jar_path(), "--conf", f"spark.plugins={PLUGIN}"]
-
-
 def warn_of_overhead(conf: dict[str, str], settings: Settings) -> None:
     """Warn where a container is watched and has no room for the servers' memory."""
-    if not conf.get("spark.master", "").startswith(_WATCHED):
+    if not counts_memory(conf.get("spark.master", "")):
         return
     heap, overhead = spark_memory(conf)
-    others = max(heap // 10, 384 * 2**20)
+    others = default_overhead(heap)
     needed = (settings.server_memory or 0) * settings.servers_per_executor
     key = "spark.executor.memoryOverhead"
     if needed and overhead < needed + others:
@@ -182,7 +176,7 @@ def _which(spark: SparkSession, settings: Settings, loaded: bool) -> str:
         _not_loaded(spark)
         if configured
         else f"on master {master} the servers belong beside the executors. Start Spark with\n"
-        f"    {' '.join(settings_to_add())}\n"
+        f"    {' '.join(submit_arguments({}))}\n"
         "(python -m sparkps conf prints it; sparkps.configure(SparkSession.builder) sets it), or "
         'say launch="local" for servers beside the driver, where every task must reach them'
     )
