@@ -46,7 +46,7 @@ def parse_bytes(value: Any) -> int:
 
 def spark_memory(conf: Mapping[str, str]) -> tuple[int, int]:
     """Return the bytes of an executor's heap and of its ``memoryOverhead``, by Spark's own rules: a
-    bare number is MiB; the overhead is a tenth of the heap, but at least 384 MiB.
+    bare number is MiB; :func:`default_overhead` where none is set.
 
     Examples
     --------
@@ -54,18 +54,32 @@ def spark_memory(conf: Mapping[str, str]) -> tuple[int, int]:
     >>> heap >> 20, overhead >> 20
     (2048, 384)
     """
-
-    def size(key: str, default: str) -> int:
-        text = str(conf.get(key, default)).strip()
-        return parse_bytes(f"{text}m" if text.isdigit() else text)
-
-    heap = size("spark.executor.memory", "1g")
-    return heap, size("spark.executor.memoryOverhead", str(default_overhead(heap) // 2**20))
+    overhead = conf.get("spark.executor.memoryOverhead")
+    return _heap(conf), default_overhead(conf) if overhead is None else _mebibytes(overhead)
 
 
-def default_overhead(heap: int) -> int:
-    """Return the ``memoryOverhead`` that Spark gives an executor with such a heap, in bytes."""
-    return max(heap // 10, 384 * 2**20)
+def default_overhead(conf: Mapping[str, str]) -> int:
+    """Return the ``memoryOverhead`` that Spark gives an executor of itself, in bytes: a tenth of
+    the heap (``memoryOverheadFactor``), but at least 384 MiB (``minMemoryOverhead``).
+
+    Examples
+    --------
+    >>> conf = {"spark.executor.memory": "10g", "spark.executor.memoryOverheadFactor": "0.25"}
+    >>> default_overhead(conf) >> 20
+    2560
+    """
+    share = float(conf.get("spark.executor.memoryOverheadFactor", "0.1"))
+    least = _mebibytes(conf.get("spark.executor.minMemoryOverhead", "384"))
+    return max(int(_heap(conf) * share), least)
+
+
+def _heap(conf: Mapping[str, str]) -> int:
+    return _mebibytes(conf.get("spark.executor.memory", "1g"))
+
+
+def _mebibytes(value: str) -> int:
+    text = str(value).strip()
+    return parse_bytes(f"{text}m" if text.isdigit() else text)
 
 
 def counts_memory(master: str) -> bool:

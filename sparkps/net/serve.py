@@ -33,7 +33,7 @@ from typing import Final
 
 import zmq
 
-from sparkps.errors import PortsTaken
+from sparkps.errors import InvalidSetting, PortsTaken
 from sparkps.net.curve import Curve
 from sparkps.net.endpoint import Endpoint, parse
 from sparkps.net.sockets import Context, Frames, Monitor, bound_endpoint
@@ -78,6 +78,8 @@ class Router:
     ------
     PortsTaken
         All ports of the range are in use.
+    InvalidSetting
+        An address is not of this host.
 
     Attributes
     ----------
@@ -248,17 +250,27 @@ class Router:
             self._socket.set(zmq.IPV6, 1)
         first, last = ports
         if endpoint.scheme == "ipc" or endpoint.port or not first:
-            self._socket.bind(str(endpoint))
+            self._bind_one(endpoint)
             return
         for port in range(first, last + 1):
             try:
-                self._socket.bind(str(endpoint._replace(port=port)))
+                self._bind_one(endpoint._replace(port=port))
             except zmq.ZMQError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
             else:
                 return
         raise PortsTaken(ports=f"{first}-{last}", host=endpoint.host, needed=2)
+
+    def _bind_one(self, endpoint: Endpoint) -> None:
+        try:
+            self._socket.bind(str(endpoint))
+        except zmq.ZMQError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.ENODEV):
+                raise
+            raise InvalidSetting(
+                name="bind.host", value=endpoint.host, reason="is no address of this host"
+            ) from None
 
     def _admit(self, peer: bytes, frame: zmq.Frame) -> None:
         fd = _descriptor(frame)

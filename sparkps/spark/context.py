@@ -140,7 +140,8 @@ class PSContext:
                 have = getattr(current.settings, name, None)
                 wanted = getattr(Settings.load(None, **{name: value}), name)
                 if value is not None and have != wanted:
-                    reason = f"the PSContext that is there was made with {have!r}; stop it first"
+                    how = "without it" if have is None else f"with {have!r}"
+                    reason = f"the PSContext that is there was made {how}; stop it first"
                     raise InvalidArgument(name=name, value=value, reason=reason)
             return current
 

@@ -132,8 +132,8 @@ def warn_of_overhead(conf: dict[str, str], settings: Settings) -> None:
     """Warn where a container is watched and has no room for the servers' memory."""
     if not counts_memory(conf.get("spark.master", "")):
         return
-    heap, overhead = spark_memory(conf)
-    others = default_overhead(heap)
+    _, overhead = spark_memory(conf)
+    others = default_overhead(conf)
     needed = (settings.server_memory or 0) * settings.servers_per_executor
     key = "spark.executor.memoryOverhead"
     if needed and overhead < needed + others:

@@ -28,6 +28,11 @@ A9A = [
 #: Of `make demo`, in local mode: bsp's bits are the same wherever the servers are.
 SCORES = "test logloss 0.3251  AUC 0.9017  accuracy 0.8491"
 
+#: How it ends for somebody without the key; what CURVE does not let in is not told more.
+REFUSED = re.compile(
+    "KeyMissing|CoordinatorUnreachable: the other side ended the handshake: .*|Refused|silence"
+)
+
 #: Enough epochs to be in the middle of them when something happens.
 MANY = ["--epochs", "2000"]
 
@@ -91,8 +96,7 @@ def test_a_container_without_the_key_is_refused(two_workers: Project, data: Path
     (data / "release").touch()
     assert job.wait() == 0, job.output
     assert f"rows {[1.0] * 64}" in job.output
-    refusals = {"KeyMissing", "CoordinatorLost", "Refused", "silence"}
-    assert {name: how for name, how in found.items() if how not in refusals} == {}
+    assert {name: how for name, how in found.items() if not REFUSED.fullmatch(how)} == {}
     assert len(found) == 6 + 8 * len(addresses)
     assert not (data / "intruded").exists()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zmq
 
-from sparkps.errors import PortsTaken
+from sparkps.errors import InvalidSetting, PortsTaken
 from sparkps.net.rpc import Connection
 from sparkps.net.serve import QUEUE, Router
 from sparkps.net.sockets import COPY_RECEIVE, COPY_SEND, Context
@@ -229,6 +229,11 @@ def test_a_range_of_ports_is_taken_from_its_beginning(context: Context) -> None:
         Router(context, ["tcp://127.0.0.1:0"], ports=(first, first + 2))
     for router in routers:
         router.close()
+
+
+def test_an_address_of_another_host_is_said(context: Context) -> None:
+    with pytest.raises(InvalidSetting, match=r"bind\.host='203\.0\.113\.7': is no address of this"):
+        Router(context, ["tcp://203.0.113.7:0"])
 
 
 def test_a_port_of_somebody_else_is_passed_over(context: Context) -> None:

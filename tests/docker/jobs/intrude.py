@@ -36,7 +36,7 @@ def outcome(attempt: Callable[[], Any]) -> str:
     try:
         return f"done: {attempt()!r}"
     except PSError as error:
-        return type(error).__name__
+        return ": ".join([type(error).__name__, *filter(None, [error.fields.get("status")])])
 
 
 def with_a_client() -> dict[str, str]:
