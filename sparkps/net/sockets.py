@@ -14,6 +14,7 @@ when it is done, from a thread that needs the GIL; below :data:`COPY_SEND` the c
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -28,9 +29,11 @@ Socket = zmq.Socket[bytes]
 #: Frames of at least this many bytes are sent without a copy.
 COPY_SEND: Final = 1 << 19
 #: Frames of at least this many bytes are received without a copy. Under 8 KiB libzmq's own memory
-#: is shared between
-#: frames and unaligned; from there on each frame has its own.
+#: is shared between frames and unaligned; from there on each frame has its own.
 COPY_RECEIVE: Final = 1 << 13
+
+#: Names of monitors; libzmq lets go of an address some time after its socket was closed.
+_numbers = itertools.count()
 
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -137,7 +140,7 @@ class Monitor:
 
     def __init__(self, socket: Socket) -> None:
         self._watched = socket
-        address = f"inproc://monitor-{id(self)}"
+        address = f"inproc://monitor-{next(_numbers)}"
         socket.monitor(address, _MONITORED)
         self._socket = socket.context.socket(zmq.PAIR)
         self._socket.set(
