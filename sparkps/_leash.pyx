@@ -6,9 +6,12 @@ it (a regular expression that goes astray, a foreign call). This one never takes
 """
 
 from libc.errno cimport EINTR, errno
-from posix.unistd cimport _exit, rmdir, unlink, usleep
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from posix.unistd cimport _exit, rmdir, unlink
 
 cdef extern from "<poll.h>" nogil:
+    enum:
+        POLLHUP
     struct pollfd:
         int fd
         short events
@@ -30,15 +33,26 @@ def hold(int fd, int milliseconds, bytes socket, bytes directory):
     cdef pollfd pipe
     cdef const char *name = socket
     cdef const char *parent = directory
-    cdef int waited
-    pipe.fd, pipe.events, pipe.revents = fd, 0, 0
+    cdef int heard
+    cdef long long end, left
+    pipe.fd, pipe.events, pipe.revents = fd, POLLHUP, 0
     with nogil:
         while True:
-            waited = poll(&pipe, 1, -1)
-            if waited > 0 or (waited < 0 and errno != EINTR):
+            heard = poll(&pipe, 1, -1)
+            if heard > 0 or (heard < 0 and errno != EINTR):
                 break
-        for waited in range(milliseconds):
-            usleep(1000)
+        end = now() + milliseconds
+        left = milliseconds
+        while left > 0:
+            poll(NULL, 0, <int>left)  # a signal may end it early
+            left = end - now()
         unlink(name)
         rmdir(parent)
         _exit(1)
+
+
+cdef long long now() noexcept nogil:
+    """Milliseconds of a clock that only goes on."""
+    cdef timespec time
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return <long long>time.tv_sec * 1000 + time.tv_nsec // 1000000

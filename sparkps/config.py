@@ -60,17 +60,24 @@ def spark_memory(conf: Mapping[str, str]) -> tuple[int, int]:
 
 def default_overhead(conf: Mapping[str, str]) -> int:
     """Return the ``memoryOverhead`` that Spark gives an executor of itself, in bytes: a tenth of
-    the heap (``memoryOverheadFactor``), but at least 384 MiB (``minMemoryOverhead``).
+    the heap, but at least 384 MiB, unless told otherwise. On Kubernetes a key of its own comes
+    second, which Spark sets to 0.4 for Python jobs in cluster mode.
 
     Examples
     --------
     >>> conf = {"spark.executor.memory": "10g", "spark.executor.memoryOverheadFactor": "0.25"}
     >>> default_overhead(conf) >> 20
     2560
+    >>> conf = {"spark.master": "k8s://x", "spark.kubernetes.memoryOverheadFactor": "0.4"}
+    >>> default_overhead(conf) >> 20
+    409
     """
-    share = float(conf.get("spark.executor.memoryOverheadFactor", "0.1"))
+    share = "0.1"
+    if conf.get("spark.master", "").startswith("k8s"):
+        share = conf.get("spark.kubernetes.memoryOverheadFactor", share)
+    share = conf.get("spark.executor.memoryOverheadFactor", share)
     least = _mebibytes(conf.get("spark.executor.minMemoryOverhead", "384"))
-    return max(int(_heap(conf) * share), least)
+    return max(int(_heap(conf) * float(share)), least)
 
 
 def _heap(conf: Mapping[str, str]) -> int:
@@ -223,7 +230,7 @@ class Settings:
         "Who starts the servers: `plugin` the Spark plugin, beside the executors; `local` the "
         "driver, as its children; `external` somebody else (see `coordinator`). `auto`: external "
         "if a coordinator is given, else the plugin where it is loaded, else local on a local "
-        "master.",
+        "master. On another master `local` needs `key.file`.",
     )
     coordinator: str | None = _setting(
         None,
@@ -235,7 +242,8 @@ class Settings:
         None,
         _PATH,
         "File with the key of an external cluster (or of servers beside the driver of a cluster), "
-        "readable by its user only, on the driver's and on every executor's host.",
+        "readable by its user only, at this path on the driver's and on every executor's host (a "
+        "relative one is the driver's).",
     )
     security: str = _setting(
         "auth",
@@ -257,8 +265,8 @@ class Settings:
         None,
         _TEXT,
         "Name or address by which others reach all processes of this application, where it is not "
-        "what they listen on. Where hosts differ, set `SPARKPS_ADVERTISE_HOST` in each one's "
-        "`spark-env.sh`, which goes before this.",
+        "what they listen on. Where hosts of a standalone cluster differ, set "
+        "`SPARKPS_ADVERTISE_HOST` in each one's `spark-env.sh`, which goes before this.",
         start=True,
     )
     ports: str = _setting(
@@ -377,7 +385,8 @@ class Settings:
     python: str | None = _setting(
         None,
         _TEXT,
-        "Python of the coordinator and the servers. Unset: the one that tasks run with.",
+        "Python of the coordinator and the servers. Unset: the coordinator runs with the driver's, "
+        "servers with that of tasks.",
         start=True,
     )
     faults_delay_ms: float = _setting(

@@ -27,6 +27,7 @@ import zmq
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+import sparkps
 from sparkps._machine import machine_memory
 from sparkps._version import __version__
 from sparkps.config import java_home, spark_python
@@ -37,7 +38,6 @@ from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
 from sparkps.plugin import jar_path
 from sparkps.spark.configure import configure
-from sparkps.spark.context import PSContext
 from sparkps.spark.executors import is_local, settled_executors, slots_of
 
 #: Open files that a worker of a large cluster needs: sockets and their monitors per server.
@@ -176,7 +176,7 @@ def network() -> Iterator[Finding]:
         )
         yield Finding("ports", f"can be opened ({router.endpoints[0]})")
         router.close()
-    except zmq.ZMQError as error:
+    except (zmq.ZMQError, PSError) as error:
         yield Finding(
             "ports", f"{address}: {error}", "set spark.sparkps.bind.host to an own address"
         )
@@ -249,7 +249,7 @@ def cluster(master: str | None) -> Iterator[Finding]:
 def _servers(spark: SparkSession) -> Iterator[Finding]:
     """Whether servers stand beside the executors and serve."""
     try:
-        with PSContext(spark) as ps:
+        with sparkps.PSContext(spark) as ps:
             table = ps.table("doctor", dtype="int64")
             table.push([1, 2], [1, 1])
             servers = ps.status()["servers_up"]

@@ -9,6 +9,9 @@ launcher; a task finds it on its own host:
 3. the file that the Spark plugin writes into the executor's private directory, which Spark names in
    a task's environment;
 4. the file that the setting ``key.file`` names.
+
+Who has none, and reaches the coordinator by its local socket, goes without: servers on this host
+need none either.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import msgspec
 
 from sparkps.config import Settings, executor_directory
 from sparkps.errors import InvalidSetting, KeyMissing
-from sparkps.net.endpoint import parse
+from sparkps.net.endpoint import nearest, parse
 from sparkps.plugin import ENDPOINT_FILE
 from sparkps.wire.auth import Secret
 
@@ -73,6 +76,8 @@ def key_of(coordinator: str, settings: Settings) -> Secret | None:
                 return Secret(found.secret)
     if settings.key_file:
         return read_key(settings.key_file)
+    if parse(nearest(coordinator)).scheme == "ipc":
+        return None
     looked = "no plugin wrote one for this executor" if directory else "this is no Spark task"
     raise KeyMissing(coordinator=addresses[-1], looked=f"{looked}, and key.file is not set")
 

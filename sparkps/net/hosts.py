@@ -44,9 +44,13 @@ def resolve(host: str) -> str:
 
 
 def is_known(host: str) -> bool:
-    """Whether a host has an address: libzmq would look for one for ever."""
+    """Whether a host may have an address: for one that has none libzmq would look for ever. Where
+    nobody can say at the moment, it may.
+    """
     try:
         return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except socket.gaierror as error:
+        return error.errno == socket.EAI_AGAIN
     except (OSError, UnicodeError):
         return False
 

@@ -136,7 +136,10 @@ class Optimizer:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         # A kernel computes what its own class does: not the update of a subclass that has another.
-        if "kernel" not in vars(cls) and not {"update", "fields"}.isdisjoint(vars(cls)):
+        owner = next(
+            kind for kind in cls.__mro__ if issubclass(kind, Optimizer) and "kernel" in vars(kind)
+        )
+        if cls.update is not owner.update or cls.fields is not owner.fields:
             cls.kernel = None
 
     def __post_init__(self) -> None:

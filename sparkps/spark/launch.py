@@ -152,7 +152,7 @@ def warn_of_overhead(conf: dict[str, str], settings: Settings) -> None:
 
 def _warn_of_open_spark(conf: dict[str, str]) -> None:
     """Warn where whoever reaches the driver's port may ask Spark for the key."""
-    if conf.get("spark.authenticate", "false") != "true":
+    if conf.get("spark.authenticate", "").lower() != "true":
         _logger.warning(
             "spark.authenticate is off, so whoever reaches the driver's port is told the key of "
             "the servers with Spark's settings; turn it on where the network is not yours"
@@ -178,7 +178,8 @@ def _which(spark: SparkSession, settings: Settings, loaded: bool) -> str:
         else f"on master {master} the servers belong beside the executors. Start Spark with\n"
         f"    {' '.join(submit_arguments({}))}\n"
         "(python -m sparkps conf prints it; sparkps.configure(SparkSession.builder) sets it), or "
-        'say launch="local" for servers beside the driver, where every task must reach them'
+        'say launch="local" for servers beside the driver, where every task must reach them and '
+        "find their key (key_file=)"
     )
     raise InvalidSetting(name="launch", value=settings.launch, reason=reason)
 

@@ -83,6 +83,7 @@ class Servers:
             self.endpoint = self.launcher.endpoint
             if self.launcher.secret is not None:
                 remember(self.endpoint, self.launcher.secret)
+                started.callback(forget, self.endpoint)
             info = ClientInfo(self.endpoint, tuple(settings.to_dict().items()))
             self.client: Client = client_for(info, role="driver")
             started.callback(self.let_go)

@@ -19,6 +19,15 @@ def test_conf_prints_what_spark_submit_needs(capsys: pytest.CaptureFixture[str])
     assert f"spark.plugins=my.Plugin,{PLUGIN}" in words
 
 
+def test_the_verbs_need_nothing_that_doctor_may_find_missing() -> None:
+    code = (
+        "import sys, sparkps.cli.main\n"
+        "print([name for name in sys.modules if 'kernels.' in name or name == 'pyarrow'])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
 def test_settings_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings"]) == 0
     assert capsys.readouterr().out.strip() == Settings.describe().strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +77,16 @@ def test_the_key_of_another_application_is_passed_over(executor: Path, key_file:
             found()
     finally:
         forget("tcp://10.0.0.1:7001")
+
+
+def test_who_reaches_the_coordinator_by_its_local_socket_goes_without(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    here = f"ipc://{path},tcp://10.0.0.1:7000"
+    with pytest.raises(KeyMissing):
+        found(coordinator=here)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        assert found(coordinator=here) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"coordinator": 7}', "\xff"])

@@ -80,3 +80,11 @@ def test_a_host_that_nobody_knows_is_told_at_once() -> None:
     assert is_known("127.0.0.1")
     assert is_known("::1")
     assert not is_known("nowhere.invalid")
+
+
+def test_a_host_may_be_there_while_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fails)
+    assert is_known("worker-1")

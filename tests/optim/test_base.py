@@ -167,5 +167,14 @@ def test_a_subclass_with_an_update_of_its_own_is_not_computed_by_its_bases_kerne
     class Renamed(SGD):
         pass
 
+    class Mixin:
+        def update(self, fields: dict[str, np.ndarray], grads: np.ndarray) -> None:
+            fields["value"] -= grads
+
+    @dataclass(frozen=True)
+    class Mixed(Mixin, SGD):
+        pass
+
     assert Half.kernel is None
+    assert Mixed.kernel is None
     assert Renamed.kernel is SGD.kernel is not None

@@ -25,7 +25,10 @@ pytestmark = pytest.mark.spark
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
     """Two executors with a server each. Tests leave two servers behind."""
     directory = tmp_path_factory.mktemp("cluster")
-    with Application(directory, "local-cluster[2,1,1024]", heartbeat='"2"\\') as application:
+    conf = json.dumps({"spark.executor.memoryOverheadFactor": "0.2"})
+    with Application(
+        directory, "local-cluster[2,1,1024]", heartbeat='"2"\\', conf=conf
+    ) as application:
         assert application.answer() == "ready"
         until("two servers", lambda: len(application.living()) == 2)
         yield application
@@ -45,6 +48,7 @@ def test_servers_are_children_of_the_executors_and_know_the_coordinator(
         assert first["secret"] == coordinator["first"]["secret"]
         assert (first["incarnation"], first["per_executor"]) == (1, 1)
         assert first["spark"]["spark.master"] == "local-cluster[2,1,1024]"
+        assert first["spark"]["spark.executor.memoryOverheadFactor"] == "0.2"
         assert first["host"].count(".") == 3
         assert first["conf"]["spark.sparkps.heartbeat"] == '"2"\\'
         assert server["log"] == first["log"]
@@ -128,12 +132,23 @@ def test_in_local_mode_one_jvm_has_both(tmp_path: Path) -> None:
         assert {server["first"]["executor"] for server in servers} == {"driver"}
         assert len({server["first"]["log"] for server in servers}) == 2
         assert len(application.ask("endpoints")) == 4
+
+        # One that was told to leave is no death; one that dies is replaced.
+        told, killed = servers
+        os.kill(told["pid"], signal.SIGUSR2)
+        assert gone(told["pid"], within=5)
+        os.kill(killed["pid"], signal.SIGKILL)
+        until("another server", lambda: [s for s in application.living() if s != killed])
+        servers = application.living()
+        assert len(servers) == 1
+        assert {event[0] for event in application.events("exited")} == {killed["first"]["server"]}
+
         os.kill(coordinator["parent"], signal.SIGKILL)
         for child in [coordinator, *servers]:
             assert gone(child["pid"], within=5)
         application.process.kill()
         assert none_left(application.process.pid) == []
-        assert len(list((tmp_path / "logs").iterdir())) == 3
+        assert len(list((tmp_path / "logs").iterdir())) == 4
 
 
 def test_the_end_of_a_driver_that_stops_nothing_is_orderly_too(tmp_path: Path) -> None:

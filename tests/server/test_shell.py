@@ -58,7 +58,7 @@ class Program:
         self.router = Router(self.context, [endpoint])
         self.connections: list[Connection] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "sparkps.server"], stdin=subprocess.PIPE
+            [sys.executable, "-m", "sparkps.server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         start = {
             "server": 3,
@@ -82,6 +82,14 @@ class Program:
     @property
     def stdin(self) -> Any:
         return self.process.stdin
+
+    @property
+    def stdout(self) -> Any:
+        return self.process.stdout
+
+    def words(self) -> list[str]:
+        """What it has said to its parent, after its end: the verbs."""
+        return [line.split()[1] for line in self.stdout.read().decode().splitlines()]
 
     def hear(self, kind: type | None = None) -> tuple[bytes, Any]:
         """The next message that is no heartbeat (or is of a kind)."""
@@ -145,6 +153,7 @@ class Program:
             self.process.kill()
         self.stdin.close()
         self.process.wait(SECONDS)
+        self.stdout.close()
         self.router.close()
         self.context.term()
         remove_directory(self.directory)
@@ -202,6 +211,7 @@ def test_it_leaves_when_its_stdin_ends(program):
 def test_it_leaves_when_told_to_and_says_so_first(program):
     assert program.command(m.Leave).code == ""
     assert program.process.wait(SECONDS) == 0
+    assert program.words()[-1] == "leaving"
 
 
 def test_it_leaves_when_its_coordinator_is_gone(program):
@@ -209,6 +219,8 @@ def test_it_leaves_when_its_coordinator_is_gone(program):
     assert program.process.wait(SECONDS) == 3
     with open(program.log) as file:
         assert "the coordinator is gone" in file.read()
+    # Only the connection may be: its parent may start another one.
+    assert "leaving" not in program.words()
 
 
 def test_it_leaves_while_a_function_keeps_it_busy(program):

@@ -148,6 +148,15 @@ def test_too_little_overhead_for_the_servers_is_warned_of(
     assert bool(caplog.text) == bool(warned)
 
 
+@pytest.mark.parametrize("authenticate", ["", "false", "TRUE"])
+def test_who_may_ask_spark_for_the_key_is_told(
+    authenticate: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    conf = LOADED | ({"spark.authenticate": authenticate} if authenticate else {})
+    choose(FakeSpark("spark://host:7077", conf))
+    assert ("spark.authenticate is off" in caplog.text) == (authenticate != "TRUE")
+
+
 class FakeBuilder:
     """As much of a session builder as is used."""
 

@@ -153,7 +153,20 @@ def test_a_killed_driver_leaves_nothing(spark: Driver, who: str) -> None:
     assert nothing_is_left(spark) == []
 
 
-@pytest.mark.parametrize("how", ["spark.stop()", "killed executors"])
+def test_a_spark_that_fails_after_the_plugin_leaves_nothing(spark: Driver) -> None:
+    impossible = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "3",
+        "spark.dynamicAllocation.maxExecutors": "2",
+    }
+    with pytest.raises(Raised, match="maxExecutors"):
+        begin(spark, **impossible)
+    assert spark.do("'alive'") == "alive"
+    assert nothing_is_left(spark) == []
+
+
+@pytest.mark.parametrize("how", ["spark.stop()", "killed JVMs"])
 def test_a_server_whose_interpreter_is_held_is_ended_too(spark: Driver, how: str) -> None:
     begin(spark)
     spark.do("ps = PSContext(spark, progress=False, request_timeout='4s'); import re")

@@ -14,7 +14,9 @@ import java.util.UUID;
  */
 final class ServerLaunch {
     private static final String[] TOLD = {
-        "spark.master", "spark.executor.memory", "spark.executor.memoryOverhead"
+        "spark.master", "spark.executor.memory", "spark.executor.memoryOverhead",
+        "spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor",
+        "spark.executor.minMemoryOverhead"
     };
 
     private final Settings settings;

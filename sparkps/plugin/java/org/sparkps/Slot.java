@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
  *   <li>A server that ends after it was up is reported with its status, and another one with a fresh
  *       number takes its place; but not a fourth time without having been up for ten minutes.
  *   <li>Nothing is reported once the executor stops, nor of a server that says it is leaving: it was
- *       told to, or its coordinator is gone.
+ *       told to.
  * </ul>
  */
 final class Slot implements Sidecar.Events {
@@ -151,7 +151,7 @@ final class Slot implements Sidecar.Events {
         String name = launch.name(server < 0 ? "(no number)" : Integer.toString(server));
         // What it said itself tells what to do; else it may be its Python.
         String told = reason;
-        if (failure == null) {
+        if (failure == null && !up) {
             told += ". It was run as: " + launch.command() + ". " + launch.advice();
         }
         String tail = log == null ? "  (no log)" : log.tail();
