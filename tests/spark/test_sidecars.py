@@ -11,12 +11,15 @@ import socket
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
+from sparkps.plugin import PLUGIN, jar_path
 from sparkps.spark.configure import submit_arguments
 from tests.spark.remote import GONE, PATIENCE, ROOT, Driver, Raised, command_of, driver, inherited
 from tests.spark.remote import until as eventually
@@ -45,7 +48,19 @@ def step(worker, batch):
     return {"rows": batch.num_rows}
 """
 
+UNWILLING = """
+import org.apache.spark.api.plugin.*;
 
+public class Unwilling implements SparkPlugin {
+    public DriverPlugin driverPlugin() {
+        throw new IllegalStateException("I will not");
+    }
+
+    public ExecutorPlugin executorPlugin() {
+        return null;
+    }
+}
+"""
 GAUGES = """
 import json, urllib.request
 def gauges():
@@ -153,15 +168,22 @@ def test_a_killed_driver_leaves_nothing(spark: Driver, who: str) -> None:
     assert nothing_is_left(spark) == []
 
 
-def test_a_spark_that_fails_after_the_plugin_leaves_nothing(spark: Driver) -> None:
-    impossible = {
-        "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-        "spark.dynamicAllocation.minExecutors": "3",
-        "spark.dynamicAllocation.maxExecutors": "2",
+def test_a_plugin_that_fails_after_ours_leaves_nothing(spark: Driver, tmp_path: Path) -> None:
+    """Spark shuts down no plugin then."""
+    (tmp_path / "Unwilling.java").write_text(UNWILLING)
+    classes = Path(pyspark.__file__).with_name("jars") / "*"
+    compiled = subprocess.run(
+        ["javac", "--release", "11", "-cp", classes, "Unwilling.java"], cwd=tmp_path, check=False
+    )
+    assert compiled.returncode == 0
+    with zipfile.ZipFile(tmp_path / "unwilling.jar", "w") as jar:
+        jar.write(tmp_path / "Unwilling.class", "Unwilling.class")
+    both = {
+        "spark.plugins": f"{PLUGIN},Unwilling",
+        "spark.jars": f"{jar_path()},{tmp_path / 'unwilling.jar'}",
     }
-    with pytest.raises(Raised, match="maxExecutors"):
-        begin(spark, **impossible)
+    with pytest.raises(Raised, match="I will not"):
+        begin(spark, **both)
     assert spark.do("'alive'") == "alive"
     assert nothing_is_left(spark) == []
 
