@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import socket
@@ -209,9 +210,12 @@ class Links:
             raise ContextStopped(reason="this process is a fork of the one that it belongs to")
         return self.link().request(make, timeout or self.settings.request_timeout)
 
-    def gather(self, servers: int, timeout: float) -> View:
-        """Wait until so many servers are up and in the view, for ``timeout`` seconds."""
-        return msgspec.convert(self.request(lambda number: Gather(number, servers), timeout), View)
+    def gather(self, servers: int, timeout: float, since: float = math.inf) -> View:
+        """Wait until so many servers are up and in the view, for ``timeout`` seconds; a server that
+        did not start in the last ``since`` seconds ends the wait.
+        """
+        view = self.request(lambda number: Gather(number, servers, since), timeout)
+        return msgspec.convert(view, View)
 
     def create_table(self, spec: TableSpec, replace: bool = False) -> TableInfo:
         """Create a table; an equal one is returned as it is."""

@@ -9,7 +9,7 @@ The rules:
   nothing carries rows over, yet. Where there is none, the next Gather or the next table finds it in
   a new view.
 * A server that did not start is told by its launcher. Whoever gathers servers that are not up is
-  told why.
+  told why; where executors come and go, only of failures that are no older than the gathering.
 * A restarted process is a new server id. An id that has been seen is never taken again.
 * A server is *lost* when its launcher's ``waitpid`` has certified the exit of that incarnation.
   When its connection ends, the certificate is waited for a moment (it carries the exit status and
@@ -120,7 +120,7 @@ class Membership:
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._for_view: list[tuple[int, Callable[[], None]]] = []
         self._gathering: list[tuple[Peer, Gather]] = []
-        self._failure: LaunchFailed | None = None
+        self._failure: tuple[float, LaunchFailed] | None = None
 
     # -- who is there ------------------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Membership:
 
     def failed(self, error: LaunchFailed) -> None:
         """A launcher tells of a server that did not start."""
-        self._failure = error
+        self._failure = (self._hub.now, error)
         self._hub.log(str(error), logging.ERROR)
         self._check_waiting()
 
@@ -246,10 +246,16 @@ class Membership:
                 continue
             if 0 < message.servers <= up:
                 self._hub.answer(peer, message.id, self.published)
-            elif self._failure is not None and len(self.where()) < message.servers:
-                self._hub.deny(peer, message.id, self._failure)
+            elif (why := self._why_missing(message)) is not None:
+                self._hub.deny(peer, message.id, why)
             else:
                 self._gathering.append((peer, message))
+
+    def _why_missing(self, message: Gather) -> LaunchFailed | None:
+        if self._failure is None or len(self.where()) >= message.servers:
+            return None
+        at, error = self._failure
+        return error if self._hub.now - at <= message.since else None
 
     # -- losses ------------------------------------------------------------------------------------
 

@@ -5,13 +5,15 @@ Rules:
 * A context waits until as many servers are up as it will have, for ``start.timeout``. One that did
   not start ends the wait at once, with what its launcher says of it.
 * Under dynamic allocation Spark takes idle executors away with their servers, whenever it likes. So
-  executors are asked for while it waits, and again when a table is made and no server is left.
+  executors are asked for while it waits, and again when a table is made and no server is left; and
+  a server that did not start long ago, perhaps on an executor that is gone, ends no wait early.
 * With the context go its tables, unless the cluster is somebody else's.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import tempfile
 import time
@@ -129,15 +131,18 @@ class Servers:
         """Wait until so many are up."""
         self.client.link()  # joining has errors of its own
         seconds = self._settings.start_timeout
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
         asks = self.plugin and is_dynamic(self._spark)
         while True:
-            left = max(0.0, deadline - time.monotonic())
+            waited = time.monotonic() - began
+            left = max(0.0, seconds - waited)
+            last = not asks or left <= ASK_AGAIN
             try:
-                view = self.client.gather(count, min(left, ASK_AGAIN) if asks else left)
+                since = math.inf if last else waited
+                view = self.client.gather(count, left if last else ASK_AGAIN, since)
                 break
             except RequestTimeout:
-                if asks and left > ASK_AGAIN:
+                if not last:
                     asked_servers(self._spark, self._settings)  # one may have left meanwhile
                     continue
             came = self.client.status()["servers_up"]

@@ -12,6 +12,7 @@ it answers (:data:`FromServer`), and what passes between the coordinator and eve
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import msgspec
@@ -422,11 +423,12 @@ class GetView(Message, tag=82):
 
 class Gather(Message, tag=83):
     """Make the first view when ``servers`` servers are up; where there is no table yet, with all
-    that are up. -> View, or why they do not come.
+    that are up. -> View, or why they do not come: a failure that is at most ``since`` seconds old.
     """
 
     id: int
     servers: int
+    since: float = math.inf
 
 
 class RegisterRank(Message, tag=96):

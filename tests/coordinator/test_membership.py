@@ -296,6 +296,19 @@ def test_whoever_gathers_servers_that_do_not_start_is_told_why():
     assert gathered(stage, 1) == {0}
 
 
+def test_where_executors_come_and_go_only_new_failures_count():
+    stage = bare(0)
+    stage.carry_out(stage.core.failed(failure(), stage.time()))
+    stage.time.advance(10.0)
+    waiting = stage.request(lambda n: Gather(n, 1, since=9.0))
+    assert stage.answer(waiting) is None
+    stage.server_up(0)
+    assert owners(stage.answer(waiting)) == {0}
+    waiting = stage.request(lambda n: Gather(n, 2, since=0.0))
+    stage.carry_out(stage.core.failed(failure(), stage.time()))
+    assert stage.answer(waiting).code == "LaunchFailed"
+
+
 def test_a_failure_is_none_of_those_who_have_enough_servers():
     stage = Stage(servers=2)
     stage.carry_out(stage.core.failed(failure(), stage.time()))
