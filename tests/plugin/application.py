@@ -45,6 +45,7 @@ class Application:
             "spark.plugins": PLUGIN,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={self.temporary}",
+            "spark.executor.extraJavaOptions": f"-Djava.io.tmpdir={self.temporary}",
             "spark.local.dir": str(directory / "local"),
             "spark.log.level": "WARN",
             "spark.ui.port": "0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -35,6 +36,12 @@ def begin(role: str) -> tuple[dict[str, Any], dict[str, str]]:
     begun.rename(directory / f"{role}-{os.getpid()}.json")
     sys.stderr.write(f"{role} {os.getpid()} begins\n")
     return first, settings
+
+
+def end(first: dict[str, Any]) -> None:
+    """Leave nothing: the parent may be gone."""
+    with contextlib.suppress(FileNotFoundError):
+        Path(first["directory"]).rmdir()
 
 
 def say(words: str) -> None:

@@ -6,13 +6,13 @@ import json
 import sys
 from pathlib import Path
 
-from sparkps.record import begin, say
+from sparkps.record import begin, end, say
 
 ADDRESS = json.dumps({"endpoint": "tcp://127.0.0.1:1", "quote": 'a "b" \\ ü'})
 
 
 def main() -> int:
-    _, settings = begin("coordinator")
+    first, settings = begin("coordinator")
     if settings.get("coordinator") == "fails":
         say('failed setting spark.sparkps.heartbeat=0: must be a "positive" time')
         return 3
@@ -26,6 +26,7 @@ def main() -> int:
             events.flush()
             if "shutdown" in json.loads(line):
                 break
+    end(first)
     return 0
 
 

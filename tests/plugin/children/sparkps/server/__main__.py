@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from sparkps.record import begin, say
+from sparkps.record import begin, end, say
 
 
 def leave(*_: object) -> None:
@@ -31,6 +31,7 @@ def main() -> int:
     if settings.get("server") == "ends":
         return 5
     sys.stdin.read()
+    end(first)
     return 0
 
 
