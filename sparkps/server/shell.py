@@ -4,8 +4,10 @@ Threads: the loop, which does everything; the link to the coordinator, which han
 loop and keeps the heartbeat while that computes; and the leash, which waits for the end of stdin
 (SEMANTICS §10), with another behind it that needs no interpreter. A server whose stdin has ended
 leaves, within two seconds even if a user's function keeps its loop, or the interpreter, busy; one
-whose coordinator is gone leaves too, since nothing can reach its tables then. Who leaves because it
-was told to says so to its parent: it is no death, and nobody takes its place.
+whose coordinator is gone leaves too, since nothing can reach its tables then. Who leaves says so to
+its parent: it is no death, and nobody takes its place. (A place whose server has lost only its
+connection stays empty. That the parent should start another while the application ends, perhaps
+itself, is worse: it might leave a directory behind.)
 
 Listeners (SEMANTICS §3; DESIGN §10): a local socket, whose directory only this user can enter; and,
 where the parent gives a host, two tcp ports:
@@ -276,8 +278,7 @@ class Shell:
     def _leave(self, status: int, reason: str) -> None:
         log.log(logging.ERROR if status else logging.INFO, "leaving: %s", reason)
         self._status = status
-        if not status:
-            self._parent.tell("leaving")
+        self._parent.tell("leaving")
         self._loop.stop()
 
     # --- in the link's thread

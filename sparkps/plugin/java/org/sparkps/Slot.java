@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
  *   <li>A server that ends after it was up is reported with its status, and another one with a fresh
  *       number takes its place; but not a fourth time without having been up for ten minutes.
  *   <li>Nothing is reported once the executor stops, nor of a server that says it is leaving: it was
- *       told to.
+ *       told to, or its coordinator is gone.
  * </ul>
  */
 final class Slot implements Sidecar.Events {
