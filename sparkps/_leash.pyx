@@ -10,8 +10,6 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.unistd cimport _exit, rmdir, unlink
 
 cdef extern from "<poll.h>" nogil:
-    enum:
-        POLLHUP
     struct pollfd:
         int fd
         short events
@@ -35,7 +33,7 @@ def hold(int fd, int milliseconds, bytes socket, bytes directory):
     cdef const char *parent = directory
     cdef int heard
     cdef long long end, left
-    pipe.fd, pipe.events, pipe.revents = fd, POLLHUP, 0
+    pipe.fd, pipe.events, pipe.revents = fd, 0, 0  # its end is told whatever is asked for
     with nogil:
         while True:
             heard = poll(&pipe, 1, -1)

@@ -6,13 +6,15 @@ The parent is a launcher in Python or the Spark plugin in Java; the child a coor
   the parent alone knows. The end of stdin is the leash: the parent is gone, and the child leaves.
 * stdout: lines that begin with the word ``sparkps``, then a verb, then text that the parent takes
   as it is. All else on stdout is noise (a print of a ``sitecustomize``), which no parent minds.
-  ``failed`` is said before a child leaves because it cannot start, with a sentence for the user.
+  ``failed`` is said before a child ends that cannot start or go on, with a sentence for the user;
+  ``leaving`` before a server ends that was told to.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import stat
 from typing import Final
 
@@ -49,7 +51,8 @@ class Lines:
 
 
 class Parent:
-    """The way to the parent: this process's stdout, kept before the log takes its place.
+    """The way to the parent: this process's stdout, kept before the log takes its place, and its
+    stdin.
 
     A parent that is gone, or does not read, is told nothing and holds up nobody.
     """
@@ -65,6 +68,12 @@ class Parent:
         line = MARK + f"{verb} {text}".strip().replace("\n", " | ").encode() + b"\n"
         with contextlib.suppress(OSError):
             os.write(self._fd, line)
+
+    def is_gone(self) -> bool:
+        """Whether it has let go of the leash."""
+        leash = select.poll()
+        leash.register(0, select.POLLHUP)
+        return bool(leash.poll(0))
 
 
 def told(line: bytes) -> tuple[str, str] | None:

@@ -58,6 +58,11 @@ def spark_memory(conf: Mapping[str, str]) -> tuple[int, int]:
     return _heap(conf), default_overhead(conf) if overhead is None else _mebibytes(overhead)
 
 
+def is_on(value: str) -> bool:
+    """Whether Spark takes a setting's text for true."""
+    return value.strip().lower() == "true"
+
+
 def default_overhead(conf: Mapping[str, str]) -> int:
     """Return the ``memoryOverhead`` that Spark gives an executor of itself, in bytes: a tenth of
     the heap, but at least 384 MiB, unless told otherwise. On Kubernetes a key of its own comes
@@ -72,10 +77,9 @@ def default_overhead(conf: Mapping[str, str]) -> int:
     >>> default_overhead(conf) >> 20
     409
     """
-    share = "0.1"
-    if conf.get("spark.master", "").startswith("k8s"):
-        share = conf.get("spark.kubernetes.memoryOverheadFactor", share)
-    share = conf.get("spark.executor.memoryOverheadFactor", share)
+    of_kubernetes = conf.get("spark.kubernetes.memoryOverheadFactor", "0.1")
+    of_master = of_kubernetes if conf.get("spark.master", "").startswith("k8s") else "0.1"
+    share = conf.get("spark.executor.memoryOverheadFactor", of_master)
     least = _mebibytes(conf.get("spark.executor.minMemoryOverhead", "384"))
     return max(int(_heap(conf) * float(share)), least)
 
@@ -385,8 +389,8 @@ class Settings:
     python: str | None = _setting(
         None,
         _TEXT,
-        "Python of the coordinator and the servers. Unset: the coordinator runs with the driver's, "
-        "servers with that of tasks.",
+        "Python of the coordinator and the servers. Unset: they run with the driver's; beside "
+        "executors servers run with that of tasks.",
         start=True,
     )
     faults_delay_ms: float = _setting(

@@ -28,11 +28,14 @@ def test_a_process_whose_interpreter_is_held_ends_with_its_parent(tmp_path: Path
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
-    with process.stdout:
-        assert process.stdout.readline() == b"held\n"
-        process.stdin.write(b"what is not read holds up nobody\n")
-        process.stdin.flush()
-        assert process.poll() is None
-        process.stdin.close()
-        assert process.wait(30) == 1
+    with process:
+        try:
+            assert process.stdout.readline() == b"held\n"
+            process.stdin.write(b"what is not read holds up nobody\n")
+            process.stdin.flush()
+            assert process.poll() is None
+            process.stdin.close()
+            assert process.wait(30) == 1
+        finally:
+            process.kill()
     assert not directory.exists()

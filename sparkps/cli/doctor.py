@@ -254,7 +254,7 @@ def _servers(spark: SparkSession) -> Iterator[Finding]:
             table.push([1, 2], [1, 1])
             servers = ps.status()["servers_up"]
             yield Finding("servers", f"{servers} serve: {table.pull([1, 2, 3]).tolist()}")
-    except PSError as error:
+    except (PSError, ImportError) as error:
         yield Finding("servers", "do not serve", str(error))
 
 

@@ -8,10 +8,9 @@ launcher; a task finds it on its own host:
 2. what this process was given (:func:`remember`), as the driver is by its launcher;
 3. the file that the Spark plugin writes into the executor's private directory, which Spark names in
    a task's environment;
-4. the file that the setting ``key.file`` names.
-
-Who has none, and reaches the coordinator by its local socket, goes without: servers on this host
-need none either.
+4. the file that the setting ``key.file`` names;
+5. nowhere, where the coordinator is reached by its local socket: servers on this host need no key
+   either, and if there are others the client says so (:meth:`.links.Links.link`).
 """
 
 from __future__ import annotations

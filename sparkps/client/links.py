@@ -29,11 +29,12 @@ import msgspec
 
 from sparkps.client.keys import key_of
 from sparkps.config import Settings
-from sparkps.errors import ContextStopped, CoordinatorLost, PSError
+from sparkps.errors import ContextStopped, CoordinatorLost, KeyMissing, PSError
 from sparkps.net.control import ControlLink
 from sparkps.net.curve import Curve
+from sparkps.net.endpoint import is_ours, parse
 from sparkps.net.wakeup import Wakeup
-from sparkps.spec import SessionSpec, TableInfo, TableSpec, View, check_name
+from sparkps.spec import ServerInfo, SessionSpec, TableInfo, TableSpec, View, check_name
 from sparkps.wire.auth import Secret
 from sparkps.wire.messages import (
     VERSION,
@@ -130,6 +131,8 @@ class Links:
         ------
         CoordinatorLost
             The coordinator is gone, or was never there.
+        KeyMissing
+            This process has no key, and servers are on other hosts.
         ContextStopped
             This client is closed.
         """
@@ -145,6 +148,12 @@ class Links:
                 self._own_link = self._join(self.role)
             return self._own_link
 
+    def is_near(self, server: ServerInfo) -> bool:
+        """Whether a server is reached by its local socket."""
+        if not server.tcp and not server.control:
+            return True
+        return not self.info.tcp and is_ours(parse(server.data).path)
+
     def _join(self, role: str) -> ControlLink:
         join = Join(VERSION, role, socket.gethostname(), os.getpid())
         link = ControlLink(
@@ -155,6 +164,12 @@ class Links:
             timeout=self.settings.request_timeout,
             curve=self.curve,
         )
+        if self.secret is None:
+            for server in link.joined.view.servers:
+                if server.control and not self.is_near(server):
+                    link.close()
+                    looked = f"and server {server.id} on {server.host} asks for it"
+                    raise KeyMissing(coordinator=self.info.coordinator, looked=looked)
         self._ahead = link.joined.now - time.monotonic()
         self.inbox.append(NewView(link.joined.view))
         return link
@@ -208,7 +223,9 @@ class Links:
         """
         if self.forked:
             raise ContextStopped(reason="this process is a fork of the one that it belongs to")
-        return self.link().request(make, timeout or self.settings.request_timeout)
+        if timeout is None:
+            timeout = self.settings.request_timeout
+        return self.link().request(make, timeout)
 
     def gather(self, servers: int, timeout: float, since: float = math.inf) -> View:
         """Wait until so many servers are up and in the view, for ``timeout`` seconds; a server that

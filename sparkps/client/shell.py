@@ -33,7 +33,6 @@ from sparkps.client.core import ClientCore
 from sparkps.client.links import ClientInfo, Links
 from sparkps.client.seat import Seat
 from sparkps.errors import ContextStopped, CoordinatorLost
-from sparkps.net.endpoint import is_ours, parse
 from sparkps.net.rpc import Connection, wait
 from sparkps.net.sockets import new_context
 from sparkps.routing.partitioner import Routes
@@ -389,8 +388,7 @@ class Client(Links):
         control port if it has no other, or gets functions from here.
         """
         info = self.core.server_info(server)
-        far = bool(info.tcp or info.control)
-        if not far or (not self.info.tcp and is_ours(parse(info.data).path)):
+        if self.is_near(info):
             return Connection(self._context, info.data)
         if info.control and (server in self._elevated or not info.tcp):
             return Connection(self._context, info.control, self.curve)

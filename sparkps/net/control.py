@@ -40,7 +40,7 @@ from sparkps.errors import (
 )
 from sparkps.net.curve import Curve
 from sparkps.net.endpoint import nearest, parse
-from sparkps.net.hosts import is_known
+from sparkps.net.hosts import why_unknown
 from sparkps.net.rpc import dial, reason_of
 from sparkps.net.sockets import Context, Frames, Monitor, new_context
 from sparkps.net.wakeup import Wakeup
@@ -52,6 +52,9 @@ LINGER_MS: Final = 1000
 #: Seconds for the link's thread to end after it was told to. All but libzmq's own end of the
 #: context is bounded, and that was seen to hang once after a coordinator was killed.
 CLOSING: Final = 10.0
+#: Seconds for a name service that cannot answer at the moment; a resolver of its own waits about
+#: as long for each answer.
+NAMING: Final = 5.0
 #: The id under which the answer to the first message is awaited; requests count from 1.
 _JOIN: Final = 0
 
@@ -128,8 +131,8 @@ class ControlLink:
     ) -> None:
         self.endpoint = nearest(addresses)
         where = parse(self.endpoint)
-        if where.scheme == "tcp" and not is_known(where.host):
-            raise CoordinatorUnreachable(endpoint=self.endpoint, status="there is no such host")
+        if where.scheme == "tcp" and (why := why_unknown(where.host, min(timeout, NAMING))):
+            raise CoordinatorUnreachable(endpoint=self.endpoint, status=why)
         self._curve = curve if where.scheme == "tcp" else None
         self.lost = ""
         self._on_message = on_message

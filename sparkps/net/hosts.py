@@ -13,10 +13,16 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import threading
+import time
+from typing import Final
 
 from sparkps.config import Settings, host_for_others
 from sparkps.errors import InvalidSetting
 from sparkps.net.endpoint import parse, tcp
+
+#: Seconds between two questions to a name service that could not answer.
+_ASK_AGAIN: Final = 0.5
 
 
 def resolve(host: str) -> str:
@@ -43,16 +49,27 @@ def resolve(host: str) -> str:
     return str(addresses[0][4][0])
 
 
-def is_known(host: str) -> bool:
-    """Whether a host may have an address: for one that has none libzmq would look for ever. Where
-    nobody can say at the moment, it may.
+def why_unknown(host: str, seconds: float) -> str:
+    """Why a host has no address; empty where it has one. libzmq would look once, and say nothing.
+
+    Parameters
+    ----------
+    seconds
+        How long to ask again where the name service can say nothing at the moment.
     """
-    try:
-        return bool(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
-    except socket.gaierror as error:
-        return error.errno == socket.EAI_AGAIN
-    except (OSError, UnicodeError):
-        return False
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while True:
+        try:
+            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            return ""
+        except socket.gaierror as error:
+            if error.errno != socket.EAI_AGAIN:
+                return "there is no such host"
+            if time.monotonic() >= deadline:
+                return f"its host is not known at the moment: {error.strerror}"
+        except (OSError, UnicodeError):
+            return "there is no such host"
+        pause.wait(_ASK_AGAIN)
 
 
 def advertised(endpoint: str, host: str) -> str:

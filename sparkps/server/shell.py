@@ -3,11 +3,10 @@
 Threads: the loop, which does everything; the link to the coordinator, which hands commands to the
 loop and keeps the heartbeat while that computes; and the leash, which waits for the end of stdin
 (SEMANTICS §10), with another behind it that needs no interpreter. A server whose stdin has ended
-leaves, within two seconds even if a user's function keeps its loop, or the interpreter, busy; one
-whose coordinator is gone leaves too, since nothing can reach its tables then. Who leaves says so to
-its parent: it is no death, and nobody takes its place. (A place whose server has lost only its
-connection stays empty. That the parent should start another while the application ends, perhaps
-itself, is worse: it might leave a directory behind.)
+leaves, from its first moment on, within two seconds, even if a user's function keeps its loop, or
+the interpreter, busy. A server that was told to leave says so to its parent, and nobody takes its
+place. One that has lost its coordinator ends as well, since nothing can reach its tables then; that
+is a death, and if only the connection was lost another server takes its place.
 
 Listeners (SEMANTICS §3; DESIGN §10): a local socket, whose directory only this user can enter; and,
 where the parent gives a host, two tcp ports:
@@ -119,16 +118,15 @@ class Shell:
     ----------
     start
         Its first line.
+    local
+        Address of its local socket.
     parent
         Is told what happens.
     """
 
-    def __init__(self, start: Start, parent: Parent) -> None:
+    def __init__(self, start: Start, local: str, parent: Parent) -> None:
         settings = Settings.load(start.conf)
         self._parent = parent
-        self._directory = start.directory or runtime_directory()
-        # Beside an executor the directory is this server's alone, and the executor may end first.
-        self._removes = not start.directory or bool(start.executor)
         secret = Secret(start.secret) if start.secret else None
         self._core = ServerCore(
             start.server,
@@ -153,8 +151,7 @@ class Shell:
         self._gate: Gate | None = None
         curve = None if secret is None or settings.security == "none" else Curve(secret)
         self._faults = (settings.faults_delay_ms, settings.faults_seed + start.server)
-        data = self._listen(Door.OPEN, ipc(self._directory, f"s{start.server}"))
-        self._socket = endpoint.parse(data).path
+        data = self._listen(Door.OPEN, local)
         tcp, control = self._listen_far(start, settings, curve) if start.host else ("", "")
         info = ServerInfo(
             start.server,
@@ -183,8 +180,6 @@ class Shell:
     def run(self) -> int:
         """Serve until told to leave; return the exit status."""
         threading.Thread(target=self._hold_leash, name="leash", daemon=True).start()
-        last = (0, _PATIENCE, self._socket.encode(), self._directory.encode())
-        threading.Thread(target=_leash.hold, args=last, name="last leash", daemon=True).start()
         self._loop.run()
         self._link.close()
         for router in self._routers:
@@ -192,8 +187,6 @@ class Shell:
         if self._gate is not None:
             self._gate.close()
         self._context.term()
-        if self._removes:
-            remove_directory(self._directory)
         return self._status
 
     def _listen_far(self, start: Start, settings: Settings, curve: Curve | None) -> tuple[str, str]:
@@ -278,7 +271,10 @@ class Shell:
     def _leave(self, status: int, reason: str) -> None:
         log.log(logging.ERROR if status else logging.INFO, "leaving: %s", reason)
         self._status = status
-        self._parent.tell("leaving")
+        if status:
+            self._parent.tell("failed", reason)
+        else:
+            self._parent.tell("leaving")
         self._loop.stop()
 
     # --- in the link's thread
@@ -302,7 +298,6 @@ class Shell:
     def _hold_leash(self) -> None:
         while os.read(0, 4096):
             pass
-        self._removes = True
         self._loop.post(lambda: self._leave(0, "the end of stdin: our parent is gone"))
 
 
@@ -317,8 +312,12 @@ def main() -> int:
     _log.to_file(start.log)
     raise_descriptors()
     keep_freed_memory()
+    directory = start.directory or runtime_directory()
     try:
-        shell = Shell(start, parent)
+        local = ipc(directory, f"s{start.server}")
+        last = (0, _PATIENCE, endpoint.parse(local).path.encode(), directory.encode())
+        threading.Thread(target=_leash.hold, args=last, name="last leash", daemon=True).start()
+        shell = Shell(start, local, parent)
         gc.collect()
         gc.freeze()
         return shell.run()
@@ -328,4 +327,8 @@ def main() -> int:
     except Exception as error:
         log.exception("server %d ends", start.server)
         parent.tell("failed", f"{type(error).__name__}: {error}")
+    finally:
+        # An executor's is this server's alone, a launcher's for all its children.
+        if not start.directory or start.executor or parent.is_gone():
+            remove_directory(directory)
     return 1

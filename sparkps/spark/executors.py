@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from sparkps.config import Settings
+from sparkps.config import Settings, is_on
 
 #: Executors that come by themselves come together: so long after the last one no more are expected.
 _SETTLED: Final = 2.0
@@ -50,10 +50,8 @@ def executors_of(spark: SparkSession) -> int:
 
 def is_dynamic(spark: SparkSession) -> bool:
     """Whether Spark starts and takes away executors as tasks need them."""
-    return bool(
-        spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
-        and not is_local(spark.sparkContext.master)
-    )
+    wanted = spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "")
+    return is_on(wanted) and not is_local(spark.sparkContext.master)
 
 
 def asked_servers(spark: SparkSession, settings: Settings) -> int:

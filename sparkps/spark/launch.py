@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from sparkps import _log
 from sparkps.client.keys import read_key
-from sparkps.config import PREFIX, Settings, counts_memory, default_overhead, spark_memory
+from sparkps.config import PREFIX, Settings, counts_memory, default_overhead, is_on, spark_memory
 from sparkps.coordinator.launch import Launcher, LocalLauncher
 from sparkps.errors import InvalidSetting, PSError
 from sparkps.net.directory import remove_directory, runtime_directory
@@ -152,7 +152,7 @@ def warn_of_overhead(conf: dict[str, str], settings: Settings) -> None:
 
 def _warn_of_open_spark(conf: dict[str, str]) -> None:
     """Warn where whoever reaches the driver's port may ask Spark for the key."""
-    if conf.get("spark.authenticate", "").lower() != "true":
+    if not is_on(conf.get("spark.authenticate", "")):
         _logger.warning(
             "spark.authenticate is off, so whoever reaches the driver's port is told the key of "
             "the servers with Spark's settings; turn it on where the network is not yours"
@@ -228,4 +228,4 @@ def _key_of_hosts(settings: Settings, host: str) -> Secret | None:
 def network_is_encrypted(conf: dict[str, Any]) -> bool:
     """Whether Spark encrypts its own connections."""
     keys = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-    return any(str(conf.get(key, "")).lower() == "true" for key in keys)
+    return any(is_on(str(conf.get(key, ""))) for key in keys)

@@ -39,7 +39,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sparkps import _log
 from sparkps.client.shell import Client
 from sparkps.client.worker import as_params
-from sparkps.config import Settings
+from sparkps.config import Settings, is_on
 from sparkps.errors import (
     InvalidArgument,
     InvalidInput,
@@ -254,7 +254,7 @@ class _Run:
         self._on_epoch = on_epoch
         self._history = history
         self._events = context.subscribe(spec.id)
-        bar = context.spark.conf.get("spark.ui.showConsoleProgress", "false") == "true"
+        bar = is_on(context.spark.conf.get("spark.ui.showConsoleProgress", "false"))
         shown = style(sys.stderr, wanted=context.settings.progress, sparks_bar=bar)
         self._progress = ProgressLine(sys.stderr, spec.epochs, shown)
         #: Of the jobs that on_epoch runs.

@@ -137,15 +137,16 @@ class Servers:
             waited = time.monotonic() - began
             left = max(0.0, seconds - waited)
             last = not asks or left <= ASK_AGAIN
+            timeout, since = (left, math.inf) if last else (ASK_AGAIN, waited)
             try:
-                since = math.inf if last else waited
-                view = self.client.gather(count, left if last else ASK_AGAIN, since)
+                view = self.client.gather(count, timeout, since)
                 break
             except RequestTimeout:
-                if not last:
-                    asked_servers(self._spark, self._settings)  # one may have left meanwhile
-                    continue
-            came = self.client.status()["servers_up"]
-            raise ServersMissing(what="servers", came=came, asked=count, seconds=f"{seconds:g}")
+                if last:
+                    came = self.client.status()["servers_up"]
+                    raise ServersMissing(
+                        what="servers", came=came, asked=count, seconds=f"{seconds:g}"
+                    ) from None
+            asked_servers(self._spark, self._settings)  # one may have left meanwhile
         found = (len(view.servers), self.launcher.origin, self.endpoint)
         _logger.info("%d servers, %s; coordinator at %s", *found)

@@ -423,7 +423,8 @@ class GetView(Message, tag=82):
 
 class Gather(Message, tag=83):
     """Make the first view when ``servers`` servers are up; where there is no table yet, with all
-    that are up. -> View, or why they do not come: a failure that is at most ``since`` seconds old.
+    that are up. -> View, or why they do not come: a failure that is at most ``since`` seconds old
+    (by default, however old).
     """
 
     id: int

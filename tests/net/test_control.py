@@ -1,3 +1,4 @@
+import socket
 import threading
 from collections.abc import Callable, Iterator
 
@@ -269,6 +270,10 @@ def test_a_callback_may_tell_and_close(coordinator: Coordinator) -> None:
     link.close()
 
 
-def test_an_unknown_host_is_told_at_once() -> None:
+def test_an_unknown_host_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(CoordinatorUnreachable, match="there is no such host"):
         ControlLink("tcp://nowhere.invalid:7000", JOIN, nothing, nothing)

@@ -8,7 +8,7 @@ import pytest
 
 from sparkps.config import Settings
 from sparkps.errors import InvalidSetting
-from sparkps.net.hosts import advertised, is_known, listening, resolve
+from sparkps.net.hosts import advertised, listening, resolve, why_unknown
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,32 @@ def test_a_host_of_its_own_name_is_told_instead_of_all_interfaces(
     assert listening(named, "127.0.0.1") == ("127.0.0.1", "mine")
 
 
-def test_a_host_that_nobody_knows_is_told_at_once() -> None:
-    assert is_known("127.0.0.1")
-    assert is_known("::1")
-    assert not is_known("nowhere.invalid")
+def names(monkeypatch: pytest.MonkeyPatch, *answers: int) -> list[int]:
+    """Let the name service fail with these errors, then answer; what is still to come."""
+    left = list(answers)
+
+    def asked(*_: object, **__: object) -> None:
+        if left:
+            raise socket.gaierror(left.pop(0), "as it says")
+
+    monkeypatch.setattr(socket, "getaddrinfo", asked)
+    return left
 
 
-def test_a_host_may_be_there_while_nobody_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_an_address_is_known(address: str) -> None:
+    assert why_unknown(address, 0.0) == ""
 
-    monkeypatch.setattr(socket, "getaddrinfo", fails)
-    assert is_known("worker-1")
+
+def test_a_host_that_nobody_knows_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names(monkeypatch, socket.EAI_NONAME)
+    assert why_unknown("worker-1", 1000.0) == "there is no such host"
+
+
+def test_a_name_service_that_cannot_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = names(monkeypatch, socket.EAI_AGAIN)
+    assert why_unknown("worker-1", 1000.0) == ""
+    assert left == []
+    names(monkeypatch, socket.EAI_AGAIN)
+    told = "its host is not known at the moment: as it says"
+    assert why_unknown("worker-1", 0.0) == told

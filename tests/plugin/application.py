@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -35,8 +37,8 @@ class Application:
 
     def __init__(self, directory: Path, master: str, **sparkps: str) -> None:
         self.directory = directory
-        self.temporary = directory / "tmp"
-        self.temporary.mkdir()
+        # Java makes sockets' directories elsewhere where this has too long a name.
+        self.temporary = Path(tempfile.mkdtemp(prefix="d-"))
         others = sparkps.pop("conf", "{}")
         conf = {
             "spark.master": master,
@@ -77,6 +79,7 @@ class Application:
         for pid in of_session(self.process.pid):
             os.kill(pid, signal.SIGKILL)
         self.process.communicate()
+        shutil.rmtree(self.temporary, ignore_errors=True)
 
     def answer(self) -> Any:
         """The next line of the driver."""

@@ -138,17 +138,31 @@ def test_in_local_mode_one_jvm_has_both(tmp_path: Path) -> None:
         os.kill(told["pid"], signal.SIGUSR2)
         assert gone(told["pid"], within=5)
         os.kill(killed["pid"], signal.SIGKILL)
-        until("another server", lambda: [s for s in application.living() if s != killed])
-        servers = application.living()
-        assert len(servers) == 1
-        assert {event[0] for event in application.events("exited")} == {killed["first"]["server"]}
+        ((number, *_),) = until("the certificate", lambda: application.events("exited"))
+        assert number == killed["first"]["server"]
+        (new,) = until("another server", lambda: application.living())
 
         os.kill(coordinator["parent"], signal.SIGKILL)
-        for child in [coordinator, *servers]:
+        for child in [coordinator, new]:
             assert gone(child["pid"], within=5)
         application.process.kill()
         assert none_left(application.process.pid) == []
         assert len(list((tmp_path / "logs").iterdir())) == 4
+        assert [path.name for path in application.temporary.glob("sparkps-*")] == []
+
+
+def test_without_a_coordinator_no_server_takes_a_place(tmp_path: Path) -> None:
+    with Application(tmp_path, "local[1]") as application:
+        assert application.answer() == "ready"
+        (coordinator,), (server,) = application.children("coordinator"), application.living()
+        os.kill(coordinator["pid"], signal.SIGKILL)
+        until("its death", lambda: "the coordinator is lost" in application.errors.read_text())
+        os.kill(server["pid"], signal.SIGKILL)
+        empty = "no server takes the empty place"
+        until("the empty place", lambda: empty in application.errors.read_text())
+        assert application.living() == []
+        assert application.end() == 0
+        assert [path.name for path in application.temporary.glob("sparkps-*")] == []
 
 
 def test_the_end_of_a_driver_that_stops_nothing_is_orderly_too(tmp_path: Path) -> None:

@@ -201,6 +201,19 @@ def test_without_the_key_no_client_begins(auth: Cluster) -> None:
 
 
 @pytest.mark.parametrize("which", ["auth", "encrypt"])
+def test_beside_the_coordinator_it_needs_the_key_for_servers_elsewhere(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    cluster: Cluster = request.getfixturevalue(which)
+    local = cluster.cluster.info.coordinator.split(",")[0]
+    # By other addresses, for which we have no key.
+    client = Client(dataclasses.replace(cluster.info, coordinator=f"{local},tcp://a:1"), "reader")
+    with pytest.raises(KeyMissing, match=r"\(and server 0 on .* asks for it\)"):
+        client.status()
+    client.close()
+
+
+@pytest.mark.parametrize("which", ["auth", "encrypt"])
 def test_with_another_application_s_key_no_client_begins(
     which: str, request: pytest.FixtureRequest
 ) -> None:

@@ -45,6 +45,17 @@ def endless(part: Any) -> None:
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
+def begin(**start: Any) -> subprocess.Popen[bytes]:
+    """Start a server; it has its first line."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sparkps.server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({"server": 3, "incarnation": 7, **start}).encode() + b"\n")
+    process.stdin.flush()
+    return process
+
+
 class Program:
     """A server process, and the control endpoint that it joins."""
 
@@ -57,22 +68,15 @@ class Program:
         endpoint = ipc(self.directory, "c")
         self.router = Router(self.context, [endpoint])
         self.connections: list[Connection] = []
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sparkps.server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        self.process = begin(
+            coordinator=endpoint,
+            directory=self.directory,
+            host=host,
+            secret=key,
+            memory=memory,
+            log=self.log,
+            conf=Settings(**settings).to_conf(),
         )
-        start = {
-            "server": 3,
-            "incarnation": 7,
-            "coordinator": endpoint,
-            "directory": self.directory,
-            "host": host,
-            "secret": key,
-            "memory": memory,
-            "log": self.log,
-            "conf": Settings(**settings).to_conf(),
-        }
-        self.stdin.write(json.dumps(start).encode() + b"\n")
-        self.stdin.flush()
         self.peer, up = self.hear()
         self.info = up.server
         self.tell(m.Joined(m.VERSION, View(0), 0.05, NOW))
@@ -219,7 +223,29 @@ def test_it_leaves_when_its_coordinator_is_gone(program):
     assert program.process.wait(SECONDS) == 3
     with open(program.log) as file:
         assert "the coordinator is gone" in file.read()
-    assert program.words()[-1] == "leaving"
+    assert program.words()[-1] == "failed"
+
+
+def test_it_ends_with_its_parent_while_it_waits_for_its_coordinator():
+    context, there, own = new_context(), runtime_directory(), runtime_directory()
+    silent = Router(context, [ipc(there, "c")])
+    process = begin(coordinator=silent.endpoints[0], directory=own, executor="1")
+    assert select.select([silent.fd], [], [], SECONDS)[0]
+    process.communicate(timeout=SECONDS)
+    assert process.returncode == 1
+    assert not os.path.exists(own)
+    silent.close()
+    context.term()
+    remove_directory(there)
+
+
+def test_beside_an_executor_one_that_cannot_start_leaves_no_directory():
+    own = runtime_directory()
+    with begin(coordinator="tcp://127.0.0.1:1", directory=own, executor="1") as process:
+        assert process.wait(SECONDS) == 1
+        told = process.stdout.read()
+    assert told.startswith(b"sparkps failed no coordinator lets us in at tcp://127.0.0.1:1")
+    assert not os.path.exists(own)
 
 
 def test_it_leaves_while_a_function_keeps_it_busy(program):

@@ -61,6 +61,7 @@ public class Unwilling implements SparkPlugin {
     }
 }
 """
+
 GAUGES = """
 import json, urllib.request
 def gauges():

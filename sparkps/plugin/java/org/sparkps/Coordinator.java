@@ -105,6 +105,10 @@ final class Coordinator implements Sidecar.Events {
         return address.join();
     }
 
+    boolean isGone() {
+        return process.endsWithin(Duration.ZERO);
+    }
+
     /** A server's exit is certified. */
     void exited(long server, String status, String tail) {
         String fields = Json.array().add(server).add(1).add(status).add(tail).toString();

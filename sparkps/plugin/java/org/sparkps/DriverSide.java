@@ -59,7 +59,8 @@ final class DriverSide implements DriverPlugin {
         String operation = text(fields, Link.OPERATION);
         switch (operation) {
             case Link.ID:
-                return Integer.toString(servers.getAndIncrement());
+                return Integer.toString(
+                        coordinator.isGone() ? Link.NONE : servers.getAndIncrement());
             case Link.EXITED:
                 LOG.warn(
                         "server {} has ended: {}. Its log ends:\n{}",

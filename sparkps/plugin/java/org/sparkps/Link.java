@@ -14,6 +14,9 @@ import org.slf4j.LoggerFactory;
  * that cannot be sent is logged here: the driver is gone then, and the executor follows.
  */
 final class Link {
+    /** No number: nothing is left that a server could join. */
+    static final int NONE = -1;
+
     static final String ADDRESS = "address";
     static final String SECRET = "secret";
 
@@ -36,7 +39,7 @@ final class Link {
         this.context = context;
     }
 
-    /** Ask for the number of a server to be started. */
+    /** Ask for the number of a server to be started; {@link #NONE} if its coordinator is gone. */
     int freshServer() throws IOException {
         try {
             return Integer.parseInt((String) context.ask(message(ID)));

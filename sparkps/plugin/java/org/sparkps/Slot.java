@@ -5,6 +5,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * One place for a server on an executor: the server in it is started again when it dies.
@@ -17,7 +18,9 @@ import java.util.concurrent.TimeUnit;
  *   <li>A server that ends after it was up is reported with its status, and another one with a fresh
  *       number takes its place; but not a fourth time without having been up for ten minutes.
  *   <li>Nothing is reported once the executor stops, nor of a server that says it is leaving: it was
- *       told to, or its coordinator is gone.
+ *       told to.
+ *   <li>The end waits for a start that is under way, and none begins after it: where the whole
+ *       application is killed, servers end, and would start again, while their executors end.
  * </ul>
  */
 final class Slot implements Sidecar.Events {
@@ -32,9 +35,11 @@ final class Slot implements Sidecar.Events {
     private final Pin pin;
     private final Duration limit;
     private final CompletableFuture<Void> settled = new CompletableFuture<>();
+    /** Held from the look at {@link #stopping} until the process is there, or all of it is gone. */
+    private final ReentrantLock making = new ReentrantLock();
 
     private int restarts;
-    private int server = -1;
+    private int server = Link.NONE;
     private boolean up;
     private long since;
     private boolean leaving;
@@ -64,21 +69,42 @@ final class Slot implements Sidecar.Events {
         failure = null;
         overdue = null;
         log = null;
-        server = -1;
+        server = Link.NONE;
         try {
             server = driver.freshServer();
-            log = launch.log(server);
-            directory = PrivateDirectory.create();
-            Sidecar started = launch.start(server, log, directory, this);
-            process = started;
-            Executor later = CompletableFuture.delayedExecutor(limit.toMillis(), TimeUnit.MILLISECONDS);
-            later.execute(() -> late(started));
+        } catch (IOException | RuntimeException error) {
+            giveUp("it got no number: " + error.getMessage());
+            return;
+        }
+        if (server == Link.NONE) {
+            System.err.println("the coordinator is gone: no server takes the empty place");
+            settled.complete(null);
+            return;
+        }
+        making.lock();
+        try {
+            if (stopping) {
+                settled.complete(null);
+            } else {
+                make();
+            }
         } catch (IOException | RuntimeException error) {
             giveUp("it could not be run: " + error.getMessage());
+        } finally {
+            making.unlock();
         }
         if (stopping) {
             letGo();
         }
+    }
+
+    private void make() throws IOException {
+        log = launch.log(server);
+        directory = PrivateDirectory.create();
+        Sidecar started = launch.start(server, log, directory, this);
+        process = started;
+        Executor later = CompletableFuture.delayedExecutor(limit.toMillis(), TimeUnit.MILLISECONDS);
+        later.execute(() -> late(started));
     }
 
     private synchronized void late(Sidecar started) {
@@ -113,8 +139,8 @@ final class Slot implements Sidecar.Events {
 
     @Override
     public synchronized void ended(String status) {
-        process = null;
         directory.remove();
+        process = null;
         if (stopping) {
             settled.complete(null);
             return;
@@ -148,10 +174,10 @@ final class Slot implements Sidecar.Events {
         if (directory != null) {
             directory.remove();
         }
-        String name = launch.name(server < 0 ? "(no number)" : Integer.toString(server));
-        // What it said itself tells what to do; else it may be its Python.
+        String name = launch.name(server == Link.NONE ? "(no number)" : Integer.toString(server));
+        // What it said itself tells what to do; else, if it was run, it may be its Python.
         String told = reason;
-        if (failure == null && !up) {
+        if (failure == null && !up && log != null) {
             told += ". It was run as: " + launch.command() + ". " + launch.advice();
         }
         String tail = log == null ? "  (no log)" : log.tail();
@@ -171,6 +197,7 @@ final class Slot implements Sidecar.Events {
 
     /** After {@link #letGo}: wait until a time of {@code System.nanoTime}, then kill. */
     void end(long deadline) {
+        awaitMade(deadline);
         Sidecar last = process;
         if (last == null) {
             return;
@@ -181,5 +208,15 @@ final class Slot implements Sidecar.Events {
         }
         // Here too: where the JVM ends, nobody waits for the thread that hears of the exit.
         directory.remove();
+    }
+
+    private void awaitMade(long deadline) {
+        try {
+            if (making.tryLock(deadline - System.nanoTime(), TimeUnit.NANOSECONDS)) {
+                making.unlock();
+            }
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
     }
 }
