@@ -154,6 +154,13 @@ class Links:
             return True
         return not self.info.tcp and is_ours(parse(server.data).path)
 
+    def _far(self, view: View) -> list[ServerInfo]:
+        """Servers that are reached by tcp and ask for the key. (One of this host that has no socket
+        has ended.)
+        """
+        here = "" if self.info.tcp else socket.gethostname()
+        return [s for s in view.servers if s.control and s.host != here and not self.is_near(s)]
+
     def _join(self, role: str) -> ControlLink:
         join = Join(VERSION, role, socket.gethostname(), os.getpid())
         link = ControlLink(
@@ -164,12 +171,10 @@ class Links:
             timeout=self.settings.request_timeout,
             curve=self.curve,
         )
-        if self.secret is None:
-            for server in link.joined.view.servers:
-                if server.control and not self.is_near(server):
-                    link.close()
-                    looked = f"and server {server.id} on {server.host} asks for it"
-                    raise KeyMissing(coordinator=self.info.coordinator, looked=looked)
+        if self.secret is None and (far := self._far(link.joined.view)):
+            link.close()
+            looked = f"and server {far[0].id} on {far[0].host} asks for it"
+            raise KeyMissing(coordinator=self.info.coordinator, looked=looked)
         self._ahead = link.joined.now - time.monotonic()
         self.inbox.append(NewView(link.joined.view))
         return link

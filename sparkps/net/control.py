@@ -131,6 +131,7 @@ class ControlLink:
     ) -> None:
         self.endpoint = nearest(addresses)
         where = parse(self.endpoint)
+        deadline = time.monotonic() + timeout
         if where.scheme == "tcp" and (why := why_unknown(where.host, min(timeout, NAMING))):
             raise CoordinatorUnreachable(endpoint=self.endpoint, status=why)
         self._curve = curve if where.scheme == "tcp" else None
@@ -152,7 +153,7 @@ class ControlLink:
         self._thread = threading.Thread(target=self._run, name="sparkps-control", daemon=True)
         self._thread.start()
         try:
-            self.joined = self._await(join, "joining", timeout)
+            self.joined = self._await(join, "joining", max(0.0, deadline - time.monotonic()))
         except BaseException:
             self.close()
             raise

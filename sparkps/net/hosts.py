@@ -23,6 +23,7 @@ from sparkps.net.endpoint import parse, tcp
 
 #: Seconds between two questions to a name service that could not answer.
 _ASK_AGAIN: Final = 0.5
+_NO_HOST: Final = "there is no such host (one of IPv6 alone is given by its address)"
 
 
 def resolve(host: str) -> str:
@@ -50,25 +51,29 @@ def resolve(host: str) -> str:
 
 
 def why_unknown(host: str, seconds: float) -> str:
-    """Why a host has no address; empty where it has one. libzmq would look once, and say nothing.
+    """Why a host has no address that libzmq connects to (IPv6 only if it is written out); empty
+    where it has one. libzmq would look once, and say nothing.
 
     Parameters
     ----------
     seconds
         How long to ask again where the name service can say nothing at the moment.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     deadline, pause = time.monotonic() + seconds, threading.Event()
     while True:
         try:
-            socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            socket.getaddrinfo(host, None, family, socket.SOCK_STREAM)
             return ""
         except socket.gaierror as error:
             if error.errno != socket.EAI_AGAIN:
-                return "there is no such host"
+                return _NO_HOST
             if time.monotonic() >= deadline:
                 return f"its host is not known at the moment: {error.strerror}"
-        except (OSError, UnicodeError):
-            return "there is no such host"
+        except UnicodeError:
+            return _NO_HOST
+        except OSError as error:
+            return f"its host could not be looked for: {error.strerror}"
         pause.wait(_ASK_AGAIN)
 
 

@@ -28,6 +28,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from typing import Final
 
@@ -61,8 +62,9 @@ from sparkps.wire.messages import VERSION, Message, ServerUp
 
 #: Milliseconds that the loop has to end after the leash was let go; a user's function may keep it.
 _PATIENCE: Final = 2000
-#: Exit status when the coordinator is gone.
+#: Exit status when the coordinator is gone, or only the connection to it.
 _ORPHAN: Final = 3
+_CUT: Final = "its connection to the coordinator has ended"
 
 log = _log.get("server")
 
@@ -142,6 +144,7 @@ class Shell:
         self._loop = Loop()
         self._snapshots = Snapshots(self._core, self._loop, self._carry_out)
         self._status = 0
+        self._leaving = False
         self._load: dict[str, float] = {}
         self._linger = self._loop.timer(self._let_go)
         self._linger_seconds = settings.executor_linger
@@ -269,6 +272,9 @@ class Shell:
         self._parent.tell("holding", 0)
 
     def _leave(self, status: int, reason: str) -> None:
+        if self._leaving:
+            return
+        self._leaving = True
         log.log(logging.ERROR if status else logging.INFO, "leaving: %s", reason)
         self._status = status
         if status:
@@ -283,7 +289,7 @@ class Shell:
         self._loop.post(lambda: self._command(message))
 
     def _on_lost(self, reason: str) -> None:
-        self._loop.post(lambda: self._leave(_ORPHAN, f"the coordinator is gone: {reason}"))
+        self._loop.post(lambda: self._leave(_ORPHAN, f"{_CUT}: {reason}"))
 
     def _figures(self) -> dict[str, float]:
         """The last figures; asks the loop for new ones, which alone may look at the tables."""
@@ -306,6 +312,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     line = Lines(0).first()
     if not line:
+        # The parent has ended before it said anything: what it had made for us are the arguments.
+        for directory in sys.argv[1:]:
+            remove_directory(directory)
         return 0
     start = msgspec.json.decode(line, type=Start)
     parent = Parent()

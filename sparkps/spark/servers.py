@@ -137,7 +137,7 @@ class Servers:
             waited = time.monotonic() - began
             left = max(0.0, seconds - waited)
             last = not asks or left <= ASK_AGAIN
-            timeout, since = (left, math.inf) if last else (ASK_AGAIN, waited)
+            timeout, since = (max(left, ASK_AGAIN), math.inf) if last else (ASK_AGAIN, waited)
             try:
                 view = self.client.gather(count, timeout, since)
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 import pytest
@@ -95,7 +96,26 @@ def test_an_address_is_known(address: str) -> None:
 
 def test_a_host_that_nobody_knows_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     names(monkeypatch, socket.EAI_NONAME)
-    assert why_unknown("worker-1", 1000.0) == "there is no such host"
+    assert why_unknown("worker-1", 1000.0).startswith("there is no such host")
+
+
+def test_names_are_looked_for_as_libzmq_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    families = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, __, family, ___: families.append(family))
+    for host in ("worker-1", "10.0.0.1", "fd00::1"):
+        assert why_unknown(host, 0.0) == ""
+    assert families == [socket.AF_INET, socket.AF_INET, socket.AF_INET6]
+
+
+def test_a_host_that_cannot_be_looked_for_is_no_unknown_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket, "getaddrinfo", asked)
+    told = "its host could not be looked for: Too many open files"
+    assert why_unknown("worker-1", 1000.0) == told
 
 
 def test_a_name_service_that_cannot_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

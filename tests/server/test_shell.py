@@ -222,7 +222,7 @@ def test_it_leaves_when_its_coordinator_is_gone(program):
     program.router.close()
     assert program.process.wait(SECONDS) == 3
     with open(program.log) as file:
-        assert "the coordinator is gone" in file.read()
+        assert "its connection to the coordinator has ended" in file.read()
     assert program.words()[-1] == "failed"
 
 
@@ -295,8 +295,10 @@ def test_it_starts_without_what_a_server_never_needs():
     assert out.stdout.strip() == "[]"
 
 
-def test_a_process_without_a_first_line_just_ends():
+def test_a_process_without_a_first_line_ends_and_removes_what_was_made_for_it():
+    own = runtime_directory()
     process = subprocess.run(
-        [sys.executable, "-m", "sparkps.server"], stdin=subprocess.DEVNULL, timeout=SECONDS
+        [sys.executable, "-m", "sparkps.server", own], stdin=subprocess.DEVNULL, timeout=SECONDS
     )
     assert process.returncode == 0
+    assert not os.path.exists(own)

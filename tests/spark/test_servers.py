@@ -71,8 +71,8 @@ def test_any_failure_ends_the_wait_for_servers_that_must_come(
     ("slow", "asked"),
     [
         (0.0, [(1.0, 0.0), (1.0, 1.0), (1.0, math.inf)]),
-        (0.4, [(1.0, 0.0), (1.0, 1.4), (0.2, math.inf)]),
-        (5.0, [(1.0, 0.0), (0.0, math.inf)]),
+        (0.4, [(1.0, 0.0), (1.0, 1.4), (1.0, math.inf)]),
+        (5.0, [(1.0, 0.0), (1.0, math.inf)]),
     ],
 )
 def test_where_executors_come_and_go_old_failures_count_at_the_end(

@@ -106,7 +106,7 @@ final class Coordinator implements Sidecar.Events {
     }
 
     boolean isGone() {
-        return process.endsWithin(Duration.ZERO);
+        return stopping || process.endsWithin(Duration.ZERO);
     }
 
     /** A server's exit is certified. */

@@ -63,8 +63,10 @@ final class ServerLaunch {
                 .put("per_executor", settings.serversPerExecutor())
                 .putRaw("spark", settings.those(TOLD))
                 .toString();
-        return Sidecar.start(
-                "server " + server, python.run("sparkps.server", log.file), firstLine, events);
+        ProcessBuilder command = python.run("sparkps.server", log.file);
+        // To be removed even if we end before the first line is written.
+        command.command().add(directory.toString());
+        return Sidecar.start("server " + server, command, firstLine, events);
     }
 
     /** "server 3 on executor 1 (host)". */

@@ -174,6 +174,10 @@ final class Slot implements Sidecar.Events {
         if (directory != null) {
             directory.remove();
         }
+        if (stopping) {
+            settled.complete(null);
+            return;
+        }
         String name = launch.name(server == Link.NONE ? "(no number)" : Integer.toString(server));
         // What it said itself tells what to do; else, if it was run, it may be its Python.
         String told = reason;
