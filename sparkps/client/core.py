@@ -19,7 +19,7 @@ Rules (SEMANTICS §2, §3):
   oldest first. A gap of the oldest means that the server has forgotten what it acknowledged, which
   nothing can mend.
 * A refused write is given up: what was chained to it is chained to what came before it, and sent
-  again.
+  again. With it go those parts of the same call that were not sent yet.
 * A server that does not know a vocabulary or keyset gets the same request with the keys in place
   of the reference.
 * What a server does not serve (it is behind in views, or we are) is asked again a little later.
@@ -35,12 +35,13 @@ server.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from sparkps.client.calls import Mask, Request, unexpected
+from sparkps.client.calls import Call, Mask, Request, unexpected
 from sparkps.client.lane import Lane
 from sparkps.errors import (
     MalformedRequest,
@@ -473,7 +474,25 @@ class ClientCore:
         changed = request.call.give_up(request, slices, lane.requests())
         self._drop(lane, request)
         self._resend(lane, effects, [r for r in changed if r.message.id in lane.flying])
-        request.call.fail(error)
+        if request.call.error is None:
+            request.call.fail(error)
+            self._withdraw(request.call)
+
+    def _withdraw(self, call: Call) -> None:
+        """Give up what was not sent yet of a call that has failed: each part would be refused by
+        itself, and what is in flight sent again each time.
+        """
+        for lane in self.lanes.values():
+            kept: deque[Request] = deque()
+            # The newest first, since a part is chained to those before it.
+            for request in reversed(lane.queue):
+                if request.call is call:
+                    call.give_up(request, None, kept)
+                    self._drop(lane, request)
+                    self.backlog -= 1
+                else:
+                    kept.appendleft(request)
+            lane.queue = kept
 
     def _unknown(self, lane: Lane, request: Request, effects: list[Effect]) -> None:
         """Name the rows by their keys, in the same place of the order."""

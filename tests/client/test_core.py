@@ -92,6 +92,20 @@ class Play:
         self.do(self.core.submit([request], self.now))
         return call
 
+    def push_in_parts(self, *partitions: int) -> WriteCall:
+        """A write with a request for each of its slices."""
+        chain = self.seat.chain(1, 4)
+        call = WriteCall(self.seat, chain, "t")
+        slices = np.array([(p, i, 1, -1, -1, -1) for i, p in enumerate(partitions)], np.int64)
+        seq = chain.add(slices, call.clock)
+        requests = []
+        for i in range(len(partitions)):
+            message = Push(0, 1, 5, 0, 1, 3, 1, seq, PLAIN, b"")
+            buffers = [slices[i : i + 1], np.array([i]), np.ones(1, np.float32)]
+            requests.append(Request(call, 0, message, buffers, 1, 0, 1))
+        self.do(self.core.submit(requests, self.now))
+        return call
+
     def reply(self, message: Any, *buffers: Any) -> None:
         self.do(self.core.received(0, encode(message, *buffers), self.now))
 
@@ -250,6 +264,27 @@ def test_after_a_refused_write_the_later_ones_go_on_without_it(play: Play) -> No
     assert play.slices[again][0][3:] == [-1, -1, -1]
     play.ack(again)
     assert later.error is None
+
+
+def test_parts_of_a_refused_write_that_were_not_sent_are_not_sent(play: Play) -> None:
+    play.core.window = 2
+    busy = TableBusy(table="t", session="5").to_wire()
+    call, later = play.push_in_parts(0, 0, 1, 0, 1), play.push((0, 1))
+    one, _ = play.ids
+    play.reply(Refused(one, *busy))
+    with pytest.raises(TableBusy):
+        call.result()
+    again, last = play.ids
+    assert play.slices[again] == [[0, 1, 1, -1, -1, -1]]
+    assert [row[3:] for row in play.slices[last]] == [[3, 0, 1], [-1, -1, -1]]
+    assert play.core.backlog == 0
+    play.reply(Refused(again, *busy))
+    (last,) = play.ids
+    assert [row[3:] for row in play.slices[last]] == [[-1, -1, -1]] * 2
+    assert play.seat.acknowledged == 3
+    play.ack(last)
+    assert later.error is None
+    assert play.seat.acknowledged == play.seat.clock
 
 
 def test_a_partly_refused_write_says_so(play: Play) -> None:
