@@ -175,9 +175,10 @@ class Catalog:
             )
             return
         if not self._members.where():
-            raise self._members.lost_error() or InvalidArgument(
-                name="servers", value=0, reason="there is no server"
-            )
+            lost = self._members.lost_error()
+            if lost is not None:
+                raise lost.because("no server is left for it: if none comes, make a new context")
+            raise InvalidArgument(name="servers", value=0, reason="there is no server")
         if entry is not None:
             self._forget(entry)
             self._remove(entry.info.id, lambda _: None)

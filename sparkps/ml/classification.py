@@ -491,7 +491,9 @@ def _check_columns(dataset: DataFrame, names: list[str]) -> None:
     for name in names:
         if name not in dataset.columns:
             raise InvalidArgument(
-                name="column", value=name, reason=f"the DataFrame has {', '.join(dataset.columns)}"
+                name="column",
+                value=name,
+                reason=f"is none; the DataFrame has {', '.join(dataset.columns)}",
             )
 
 

@@ -412,10 +412,11 @@ def labels_of(batch: pa.RecordBatch, name: str) -> tuple[npt.NDArray[np.float32]
         some = ", ".join(
             "null or NaN" if np.isnan(label) else f"{label:g}" for label in kinds[:_SOME_LABELS]
         )
+        more = ", ..." if len(kinds) > _SOME_LABELS else ""
         raise InvalidInput(
             where=f"column {name!r}, row {bad[0]} of its batch",
-            reason=f"{len(bad)} of {len(labels)} labels of a batch are not 0 or 1, but {some}"
-            f"{', ...' if len(kinds) > _SOME_LABELS else ''}; map them to 0 and 1 first",
+            reason=f"{len(bad)} of {len(labels)} labels of a batch are neither 0 and 1 nor -1 and "
+            f"1, but {some}{more}; map them to 0 and 1 first",
         )
     labels[minus] = 0
     return labels, {_MINUS: float(np.count_nonzero(minus)), _ZERO: float(np.count_nonzero(zero))}

@@ -32,6 +32,7 @@ from sparkps.errors import InvalidArgument, InvalidInput, WrongType
 from sparkps.kernels import csr as kernels
 from sparkps.kernels.arrays import any_nonfinite
 from sparkps.kernels.sums import unique
+from sparkps.spec import suggest
 
 Array = npt.NDArray[Any]
 
@@ -220,14 +221,17 @@ class _Lists(NamedTuple):
 def _find(batch: pa.RecordBatch, name: str) -> pa.Array:
     places = batch.schema.get_all_field_indices(name)
     if len(places) != 1:
-        reason = f"{len(places)} columns of {batch.schema.names} are called so"
+        names = batch.schema.names
+        reason = f"{len(places)} of the columns {', '.join(names)} are called so"
+        if not places:
+            reason = f"the columns are {', '.join(names)}{suggest(name, names)}"
         raise InvalidArgument(name="column", value=name, reason=reason)
     return batch.column(places[0])
 
 
 def _sparse_rows(batch: pa.RecordBatch, ids: str, values: str | None) -> _Rows:
     array = _find(batch, ids)
-    _refuse_nulls(array, ids, "null rows")
+    _refuse_nulls(array, ids, "no value (null)")
     if types.is_struct(array.type):
         if values is not None:
             reason = f"column {ids!r} is a {array.type} and has its own values"
@@ -240,7 +244,7 @@ def _sparse_rows(batch: pa.RecordBatch, ids: str, values: str | None) -> _Rows:
     if values is None:
         return _Rows(lists.indptr, _flat(lists, ids, "null ids"), None)
     other = _find(batch, values)
-    _refuse_nulls(other, values, "null rows")
+    _refuse_nulls(other, values, "no value (null)")
     return _paired(lists, _lists(other, values), values)
 
 

@@ -196,7 +196,7 @@ def train(context: Running, df: DataFrame, step: Any, options: RunOptions) -> Hi
 
 def _check_validation(df: DataFrame, step: Any, column: str) -> None:
     if column not in df.columns:
-        reason = f"the DataFrame has {', '.join(df.columns)}"
+        reason = f"is no column; the DataFrame has {', '.join(df.columns)}"
         raise InvalidArgument(name="validation", value=column, reason=reason)
     kind = df.schema[column].dataType.simpleString()
     if kind != "boolean":

@@ -163,7 +163,9 @@ def read_manifest(path: str) -> Manifest:
     try:
         data = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        reason = f"it has no {MANIFEST}; the save did not end, or this is another directory"
+        reason = (
+            f"it has no {MANIFEST}; the save did not end, or this is another directory, or none"
+        )
         raise BrokenModel(path=path, reason=reason) from None
     except OSError as error:
         raise BrokenModel(path=path, reason=f"{MANIFEST}: {error.strerror}") from None

@@ -179,7 +179,9 @@ def test_a_server_lost_while_a_table_is_made_fails_the_making():
 def test_without_servers_a_new_table_is_refused_with_the_loss():
     stage = Stage(servers=1)
     lost(stage, server=0)
-    assert stage.table("t").code == "ServerLost"
+    refused = stage.table("t")
+    assert refused.code == "ServerLost"
+    assert "no server is left" in refused.fields["context"]
 
 
 def test_whoever_comes_later_is_told_of_losses():

@@ -195,7 +195,7 @@ def test_values_out_of_range_are_refused(
 
 
 def test_labels_that_are_not_0_or_1_are_refused(ps: PSContext, frame: DataFrame) -> None:
-    with pytest.raises(InvalidInput, match=r"labels of a batch are not 0 or 1, but 2, 3;"):
+    with pytest.raises(InvalidInput, match="neither 0 and 1 nor -1 and 1, but 2, 3;"):
         LogisticRegression().fit(frame.withColumn("label", F.col("label") + 2))
 
 
