@@ -275,6 +275,11 @@ def suggest(word: str, known: list[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def no_column(name: str, columns: list[str]) -> str:
+    """Why a column cannot be taken that is none of these."""
+    return f"there is no such column; there are {', '.join(columns)}{suggest(name, columns)}"
+
+
 def plain(value: Any) -> Any:
     """A number that msgspec can send: numpy scalars become Python's."""
     return value.item() if hasattr(value, "item") else value

@@ -48,6 +48,7 @@ from sparkps.ml.params import (
 from sparkps.ml.scoring import SparseWeights, margin_function
 from sparkps.ml.summary import LogisticRegressionTrainingSummary, evaluation
 from sparkps.spark.context import PSContext
+from sparkps.spec import no_column
 
 #: Params of pyspark.ml's class that may only keep their default, and why.
 _FIXED: Final = {
@@ -491,9 +492,7 @@ def _check_columns(dataset: DataFrame, names: list[str]) -> None:
     for name in names:
         if name not in dataset.columns:
             raise InvalidArgument(
-                name="column",
-                value=name,
-                reason=f"is none; the DataFrame has {', '.join(dataset.columns)}",
+                name="column", value=name, reason=no_column(name, dataset.columns)
             )
 
 

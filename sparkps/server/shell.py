@@ -23,6 +23,7 @@ Not here: any decision (:mod:`sparkps.server.core`).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -312,9 +313,11 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     line = Lines(0).first()
     if not line:
-        # The parent has ended before it said anything: what it had made for us are the arguments.
+        # The parent has ended before it said anything: the argument is the directory that it had
+        # made for us. Only an empty one is removed: somebody else may have given another.
         for directory in sys.argv[1:]:
-            remove_directory(directory)
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)
         return 0
     start = msgspec.json.decode(line, type=Start)
     parent = Parent()

@@ -32,7 +32,7 @@ from sparkps.errors import InvalidArgument, InvalidInput, WrongType
 from sparkps.kernels import csr as kernels
 from sparkps.kernels.arrays import any_nonfinite
 from sparkps.kernels.sums import unique
-from sparkps.spec import suggest
+from sparkps.spec import no_column
 
 Array = npt.NDArray[Any]
 
@@ -224,7 +224,7 @@ def _find(batch: pa.RecordBatch, name: str) -> pa.Array:
         names = batch.schema.names
         reason = f"{len(places)} of the columns {', '.join(names)} are called so"
         if not places:
-            reason = f"the columns are {', '.join(names)}{suggest(name, names)}"
+            reason = no_column(name, names)
         raise InvalidArgument(name="column", value=name, reason=reason)
     return batch.column(places[0])
 

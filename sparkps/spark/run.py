@@ -57,7 +57,7 @@ from sparkps.spark.plan import training_input
 from sparkps.spark.progress import ProgressLine, style
 from sparkps.spark.task import DONE_SCHEMA, Prepare, TrainingTask
 from sparkps.spark.waiting import SlotWatch
-from sparkps.spec import SessionSpec, parse_consistency
+from sparkps.spec import SessionSpec, no_column, parse_consistency
 from sparkps.wire import userfn
 from sparkps.wire.messages import (
     Continue,
@@ -196,8 +196,7 @@ def train(context: Running, df: DataFrame, step: Any, options: RunOptions) -> Hi
 
 def _check_validation(df: DataFrame, step: Any, column: str) -> None:
     if column not in df.columns:
-        reason = f"is no column; the DataFrame has {', '.join(df.columns)}"
-        raise InvalidArgument(name="validation", value=column, reason=reason)
+        raise InvalidArgument(name="validation", value=column, reason=no_column(column, df.columns))
     kind = df.schema[column].dataType.simpleString()
     if kind != "boolean":
         raise WrongType(what=f"column {column!r}", got=kind, expected="a boolean")

@@ -295,10 +295,12 @@ def test_it_starts_without_what_a_server_never_needs():
     assert out.stdout.strip() == "[]"
 
 
-def test_a_process_without_a_first_line_ends_and_removes_what_was_made_for_it():
+def test_a_process_without_a_first_line_ends_and_removes_what_was_made_for_it(tmp_path):
     own = runtime_directory()
-    process = subprocess.run(
-        [sys.executable, "-m", "sparkps.server", own], stdin=subprocess.DEVNULL, timeout=SECONDS
-    )
-    assert process.returncode == 0
+    (tmp_path / "data").touch()  # no directory of ours is as full
+    for directory in (own, str(tmp_path)):
+        command = [sys.executable, "-m", "sparkps.server", directory]
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=SECONDS)
+        assert process.returncode == 0
     assert not os.path.exists(own)
+    assert (tmp_path / "data").exists()

@@ -230,7 +230,7 @@ def test_a_column_must_be_there_once() -> None:
     batch = pa.record_batch([pa.array([[1]]), pa.array([[1]])], names=["特征 列", "特征 列"])
     with pytest.raises(InvalidArgument, match="2 of the columns 特征 列, 特征 列 are called so"):
         csr(batch, "特征 列")
-    with pytest.raises(InvalidArgument, match="the columns are 特征 列, 特征 列"):
+    with pytest.raises(InvalidArgument, match="no such column; there are 特征 列, 特征 列"):
         csr(batch, "ids")
 
 

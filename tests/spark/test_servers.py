@@ -12,22 +12,13 @@ from sparkps.config import Settings
 from sparkps.errors import RequestTimeout, ServersMissing
 from sparkps.spark import servers
 from sparkps.spark.servers import Servers
-
-
-class Clock:
-    """Time that only passes where somebody waits."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
+from sparkps.testing.time import FakeTime
 
 
 class Nobody:
     """A client for whom no server comes."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: FakeTime) -> None:
         self.clock = clock
         self.asked: list[tuple[float, float]] = []
 
@@ -35,7 +26,7 @@ class Nobody:
 
     def gather(self, count: int, timeout: float, since: float) -> NoReturn:
         self.asked.append((round(timeout, 6), round(since, 6)))
-        self.clock.now += timeout
+        self.clock.advance(timeout)
         raise RequestTimeout(what="Gather", peer="the coordinator", seconds=timeout, log="")
 
     def status(self) -> dict[str, int]:
@@ -44,14 +35,14 @@ class Nobody:
 
 def asks(monkeypatch: pytest.MonkeyPatch, *, dynamic: bool, slow: float) -> list[Any]:
     """What the coordinator is asked, where Spark takes some seconds for an answer."""
-    clock = Clock()
+    clock = FakeTime()
     client = Nobody(clock)
 
     def asked_servers(*_: object) -> int:
-        clock.now += slow
+        clock.advance(slow)
         return 1
 
-    monkeypatch.setattr(servers, "time", clock)
+    monkeypatch.setattr(servers, "time", SimpleNamespace(monotonic=clock))
     monkeypatch.setattr(servers, "is_dynamic", lambda _: dynamic)
     monkeypatch.setattr(servers, "asked_servers", asked_servers)
     settings = Settings(start_timeout=3.0)
