@@ -7,7 +7,7 @@ request is sent, held back or sent again is the core's business; here is only wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,11 +71,13 @@ class Call:
         Requests that are not answered yet; 0 when the call is done.
     error : PSError or None
         Why it failed.
+    applied : bool
+        Whether a part of a write was applied.
     what : str
         The table, for errors.
     """
 
-    __slots__ = ("error", "left", "servers", "what")
+    __slots__ = ("applied", "error", "left", "servers", "what")
 
     #: The call in a word, for errors.
     verb = "call"
@@ -87,6 +89,7 @@ class Call:
     def __init__(self, what: str = "") -> None:
         self.left = 0
         self.error: PSError | None = None
+        self.applied = False
         self.what = what
         self.servers: list[int] = []
 
@@ -106,8 +109,11 @@ class Call:
     def settled(self) -> None:
         """A request is answered, or given up."""
 
-    def give_up(self, request: Request, slices: Mask, others: Sequence[Request]) -> list[Request]:
-        """Some slices of a request were refused; return which others had to be changed."""
+    def give_up(
+        self, requests: Sequence[Request], slices: Mask, others: Iterable[Request]
+    ) -> list[Request]:
+        """Some slices of requests of this call, oldest first, are not to be sent again; return
+        which others had to be changed."""
         return []
 
     def restart(self, request: Request) -> None:
@@ -192,15 +198,17 @@ class WriteCall(Call):
         # What the statuses of the slices mean has been seen to by the core.
         return True
 
-    def give_up(self, request: Request, slices: Mask, others: Sequence[Request]) -> list[Request]:
-        mine: Any = request.buffers[0]
+    def give_up(
+        self, requests: Sequence[Request], slices: Mask, others: Iterable[Request]
+    ) -> list[Request]:
+        mine: Any = np.concatenate([r.buffers[0] for r in requests])
         later = [r for r in others if isinstance(r.call, WriteCall) and r.call.chain is self.chain]
         for r in later:
             # A copy: the memory may be on its way out.
             r.buffers = [np.array(r.buffers[0]), *r.buffers[1:]]
         followers: list[Any] = [r.buffers[0] for r in later]
         refused = mine if slices is None else mine[slices]
-        self.chain.give_up(self.clock, request.message.seq, refused, followers)
+        self.chain.give_up(self.clock, requests[0].message.seq, refused, followers)
         return later
 
     def fail(self, error: PSError) -> None:

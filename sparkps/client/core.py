@@ -19,7 +19,8 @@ Rules (SEMANTICS §2, §3):
   oldest first. A gap of the oldest means that the server has forgotten what it acknowledged, which
   nothing can mend.
 * A refused write is given up: what was chained to it is chained to what came before it, and sent
-  again. With it go those parts of the same call that were not sent yet.
+  again. With it go those parts of the same call that were not sent yet. The error says what may
+  have become of the others.
 * A server that does not know a vocabulary or keyset gets the same request with the keys in place
   of the reference.
 * What a server does not serve (it is behind in views, or we are) is asked again a little later.
@@ -432,24 +433,27 @@ class ClientCore:
         """Whether every slice of a write is in the server's ledger; if not, see to it."""
         if type(message) is not Acked and type(message) is not Results:
             raise unexpected(message, "Acked")
+        call = request.call
         if not buffers or not len(buffers[0]):
+            call.applied = call.applied or not _is_claim(request)
             return True
         statuses = as_array(buffers[0], np.uint8)
+        taken = statuses <= DUPLICATE
+        call.applied = call.applied or bool(taken.any())
         worst = int(statuses.max())
         if worst <= DUPLICATE:
             return True
+        # With a refused slice go those that would have been sent again: nobody would do so.
         if (statuses == REFUSED).any():
             error = from_wire(getattr(message, "code", ""), getattr(message, "fields", {}))
-            if (statuses <= DUPLICATE).any() or request.call.left > 1:
-                error.because("a part of this write was applied")
-            self._refused(lane, request, error, statuses == REFUSED, effects)
+            self._refused(lane, request, error, ~taken, effects)
         elif (statuses == LATE).any():
             message = request.message
             error = SessionEnded(
                 session=f"{message.session:#x}",
                 reason=f"a write of clock {message.clock} came after its seal",
             )
-            self._refused(lane, request, error, statuses == LATE, effects)
+            self._refused(lane, request, error, ~taken, effects)
         elif (statuses == NOT_MINE).any():
             self._later(lane, request, now)
         elif (statuses == GAP).any():
@@ -470,29 +474,43 @@ class ClientCore:
         self, lane: Lane, request: Request, error: PSError, slices: Mask, effects: list[Effect]
     ) -> None:
         """Give up a request, or of a write the slices that were refused."""
+        call = request.call
         self._take_off(lane, request)
-        changed = request.call.give_up(request, slices, lane.requests())
+        changed = call.give_up([request], slices, lane.requests())
         self._drop(lane, request)
         self._resend(lane, effects, [r for r in changed if r.message.id in lane.flying])
-        if request.call.error is None:
-            request.call.fail(error)
-            self._withdraw(request.call)
+        self._withdraw(call)
+        if call.error is None:
+            call.fail(error)
+            if call.applied:
+                error.because("a part of it was applied")
+            elif call.write and self._under_way(call):
+                error.because("a part of it may be applied")
 
     def _withdraw(self, call: Call) -> None:
-        """Give up what was not sent yet of a call that has failed: each part would be refused by
-        itself, and what is in flight sent again each time.
+        """Give up what was not sent yet of a call of which a part was refused: each would be
+        refused by itself, and what is in flight sent again each time.
+
+        Another attempt may send these parts before it is refused: then they are new, or are taken
+        for duplicates. But the refused part is refused there too, since the ledger remembers it,
+        and the call fails in any case. The claims of a bsp run hold for its later writes, and stay.
         """
         for lane in self.lanes.values():
-            kept: deque[Request] = deque()
-            # The newest first, since a part is chained to those before it.
-            for request in reversed(lane.queue):
-                if request.call is call:
-                    call.give_up(request, None, kept)
+            unsent = [r for r in lane.queue if r.call is call and not _is_claim(r)]
+            if unsent:
+                lane.queue = deque(r for r in lane.queue if r.call is not call or _is_claim(r))
+                call.give_up(unsent, None, lane.queue)
+                for request in unsent:
                     self._drop(lane, request)
-                    self.backlog -= 1
-                else:
-                    kept.appendleft(request)
-            lane.queue = kept
+                self.backlog -= len(unsent)
+
+    def _under_way(self, call: Call) -> bool:
+        """Whether parts of a write were sent and have no answer yet."""
+        return any(
+            r.call is call and not _is_claim(r)
+            for lane in self.lanes.values()
+            for r in (*lane.flying.values(), *lane.again)
+        )
 
     def _unknown(self, lane: Lane, request: Request, effects: list[Effect]) -> None:
         """Name the rows by their keys, in the same place of the order."""
@@ -514,3 +532,8 @@ class ClientCore:
 
 def _number(request: Request) -> int:
     return request.number
+
+
+def _is_claim(request: Request) -> bool:
+    """Whether it only makes a table its run's."""
+    return request.call.write and not len(request.buffers[0])

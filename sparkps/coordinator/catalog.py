@@ -177,7 +177,7 @@ class Catalog:
         if not self._members.where():
             lost = self._members.lost_error()
             if lost is not None:
-                raise lost.because("no server is left for it: if none comes, make a new context")
+                raise lost.because("no server is left now: if none comes, make a new context")
             raise InvalidArgument(name="servers", value=0, reason="there is no server")
         if entry is not None:
             self._forget(entry)

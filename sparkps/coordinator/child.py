@@ -42,6 +42,7 @@ def main(arguments: list[str]) -> None:
         # Python 3.11 on the launcher forbids it, which also spares the modules imported above.)
         if not getattr(sys.flags, "safe_path", False):
             sys.path.append(sys.path.pop(0))
+        del sys.argv[1:]  # ours, not the module's
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -153,7 +153,8 @@ class ControlLink:
         self._thread = threading.Thread(target=self._run, name="sparkps-control", daemon=True)
         self._thread.start()
         try:
-            self.joined = self._await(join, "joining", max(0.0, deadline - time.monotonic()))
+            left = max(0.0, deadline - time.monotonic())
+            self.joined = self._await(join, "joining", timeout, left)
         except BaseException:
             self.close()
             raise
@@ -217,8 +218,10 @@ class ControlLink:
             if self._thread.is_alive():
                 _log.warning("the link to the coordinator at %s does not end", self.endpoint)
 
-    def _await(self, pending: _Pending, what: str, timeout: float) -> Any:
-        if not pending.event.wait(timeout):
+    def _await(
+        self, pending: _Pending, what: str, timeout: float, left: float | None = None
+    ) -> Any:
+        if not pending.event.wait(timeout if left is None else left):
             raise RequestTimeout(
                 what=what, peer="the coordinator", seconds=timeout, log=self._log_path or "its log"
             )

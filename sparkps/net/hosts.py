@@ -23,7 +23,13 @@ from sparkps.net.endpoint import parse, tcp
 
 #: Seconds between two questions to a name service that could not answer.
 _ASK_AGAIN: Final = 0.5
-_NO_HOST: Final = "there is no such host (one of IPv6 alone is given by its address)"
+#: What a name service says of a name that has no address of the family that was asked for.
+_NO_ADDRESS: Final = tuple(
+    getattr(socket, name)
+    for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY")
+    if hasattr(socket, name)
+)
+_NO_HOST: Final = "there is no such host, or it has no IPv4 address"
 
 
 def resolve(host: str) -> str:
@@ -42,9 +48,10 @@ def resolve(host: str) -> str:
     name = host.strip("[]")
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no name"
         raise InvalidSetting(
-            name="bind.host", value=host, reason=f"is no address of a host: {error.strerror}"
+            name="bind.host", value=host, reason=f"is no address of a host: {why}"
         ) from None
     addresses = sorted(found, key=lambda entry: entry[0] != socket.AF_INET)
     return str(addresses[0][4][0])
@@ -65,15 +72,13 @@ def why_unknown(host: str, seconds: float) -> str:
         try:
             socket.getaddrinfo(host, None, family, socket.SOCK_STREAM)
             return ""
-        except socket.gaierror as error:
-            if error.errno != socket.EAI_AGAIN:
-                return _NO_HOST
-            if time.monotonic() >= deadline:
-                return f"its host is not known at the moment: {error.strerror}"
         except UnicodeError:
             return _NO_HOST
         except OSError as error:
-            return f"its host could not be looked for: {error.strerror}"
+            if error.errno in _NO_ADDRESS and isinstance(error, socket.gaierror):
+                return _NO_HOST
+            if error.errno != socket.EAI_AGAIN or time.monotonic() >= deadline:
+                return f"its host could not be looked up: {error.strerror}"
         pause.wait(_ASK_AGAIN)
 
 

@@ -315,7 +315,7 @@ def main() -> int:
     if not line:
         # The parent has ended before it said anything: the argument is the directory that it had
         # made for us. Only an empty one is removed: somebody else may have given another.
-        for directory in sys.argv[1:]:
+        for directory in sys.argv[1:2]:
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
         return 0

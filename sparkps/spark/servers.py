@@ -137,6 +137,7 @@ class Servers:
             waited = time.monotonic() - began
             left = max(0.0, seconds - waited)
             last = not asks or left <= ASK_AGAIN
+            # A last look takes a second, however short start.timeout is: an answer takes a while.
             timeout, since = (max(left, ASK_AGAIN), math.inf) if last else (ASK_AGAIN, waited)
             try:
                 view = self.client.gather(count, timeout, since)

@@ -281,17 +281,64 @@ def test_parts_of_a_refused_write_that_were_not_sent_are_not_sent(play: Play) ->
     play.reply(Refused(again, *busy))
     (last,) = play.ids
     assert [row[3:] for row in play.slices[last]] == [[-1, -1, -1]] * 2
-    assert play.seat.acknowledged == 3
+    assert play.seat.outstanding == {3: 1}
     play.ack(last)
     assert later.error is None
-    assert play.seat.acknowledged == play.seat.clock
+    assert not play.seat.outstanding
+
+
+def test_parts_of_a_write_that_has_timed_out_are_not_sent_once_one_is_refused() -> None:
+    play = Play(window=1)
+    call = play.push_in_parts(0, 0, 1)
+    play.wait(11)
+    with pytest.raises(RequestTimeout):
+        call.result()
+    assert play.core.backlog == 2
+    play.reply(Refused(play.ids[-1], *TableBusy(table="t", session="5").to_wire()))
+    assert play.core.backlog == 0
+    assert not play.seat.outstanding
+
+
+def test_an_error_says_what_became_of_the_other_parts(play: Play) -> None:
+    code, fields = MemoryLimit(server=0, table="t", needed=1, used=2, limit=3).to_wire()
+
+    def told(answered: int, sent: int) -> str:
+        play.core.window = sent
+        call = play.push_in_parts(0, 1, 2, 3)
+        numbers = play.ids
+        for number in numbers[:answered]:
+            play.ack(number)
+        play.ack(numbers[answered], REFUSED, code=code, fields=fields)
+        for number in play.ids[-(sent - answered - 1) :]:
+            play.ack(number)
+        assert not play.seat.outstanding
+        with pytest.raises(MemoryLimit) as error:
+            call.result()
+        return str(error.value).partition("write of table 't'")[2]
+
+    assert told(answered=0, sent=1) == ")"
+    assert told(answered=0, sent=2) == "; a part of it may be applied)"
+    assert told(answered=1, sent=4) == "; a part of it was applied)"
+
+
+def test_what_came_too_early_is_given_up_with_a_refused_slice(play: Play) -> None:
+    first, second = play.push((0,)), play.push((0, 1))
+    one, two = play.ids
+    code, fields = MemoryLimit(server=0, table="t", needed=1, used=2, limit=3).to_wire()
+    play.ack(two, GAP, REFUSED, code=code, fields=fields)
+    play.ack(one)
+    with pytest.raises(MemoryLimit):
+        second.result()
+    assert first.error is None
+    play.push((0, 1))
+    assert [row[3:] for row in play.slices[play.ids[-1]]] == [[3, 0, 0], [-1, -1, -1]]
 
 
 def test_a_partly_refused_write_says_so(play: Play) -> None:
     call = play.push((0, 1))
     code, fields = MemoryLimit(server=0, table="t", needed=1, used=2, limit=3).to_wire()
     play.ack(play.ids[0], APPLIED, REFUSED, code=code, fields=fields)
-    with pytest.raises(MemoryLimit, match="a part of this write was applied"):
+    with pytest.raises(MemoryLimit, match="a part of it was applied"):
         call.result()
     play.push((0, 1))
     assert [row[3:] for row in play.slices[play.ids[0]]] == [[3, 0, 0], [-1, -1, -1]]

@@ -12,9 +12,23 @@ import numpy as np
 import pytest
 
 from sparkps.client.table import Table
-from tests.client.stage import Cluster, table, worker
+from sparkps.errors import MemoryLimit
+from sparkps.server import writes
+from tests.client.stage import SESSION, Cluster, error_of, table, worker
 
 SEEDS = range(12)
+
+
+def refuse(patch: pytest.MonkeyPatch, name: str, random: np.random.Generator, share: float) -> None:
+    """Let servers refuse a share of the messages of writes, at random."""
+    usual = getattr(writes, name)
+
+    def maybe(*arguments: Any) -> None:
+        if random.random() < share:
+            raise MemoryLimit(server=0, table="t", needed=1, used=2, limit=3)
+        usual(*arguments)
+
+    patch.setattr(writes, name, maybe)
 
 
 class Rank:
@@ -108,6 +122,60 @@ def test_a_sealed_clock_holds_every_rank_s_writes_once(seed: int) -> None:
         for rank in ranks:
             rank.settle()
         sealed = sum((rank.expected for rank in ranks), Counter())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_a_refused_write_a_part_is_applied_once_or_not_at_all(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, "_apply", np.random.default_rng(seed), 0.2)
+    cluster = Cluster(servers=3, seed=seed, cut_rate=0.03)
+    cluster.session(1)
+    info = cluster.create(dtype="int64", width=1024, partitions=8)
+    client, seat = worker(cluster, window=200_000)
+    handle = table(client, info, seat)
+    words: list[str] = []
+    for number in range(10):
+        pending = handle.push(np.arange(number * 100, number * 100 + 100), 1)
+        error = error_of(pending.wait)
+        words.append("" if error is None else str(error))
+        assert client.core.backlog == 0
+    client.settle(seat)
+    cluster.network.cut_rate = 0
+    found = {key: set(row) for key, row in cluster.values(info).items()}
+    assert all(row in ({0}, {1}) for row in found.values())
+    assert any(words)
+    for number, said in enumerate(words):
+        rows = [found.get(key, {0}) == {1} for key in range(number * 100, number * 100 + 100)]
+        if not said:
+            assert all(rows)
+        elif "a part of it was applied" in said:
+            assert any(rows)
+        elif "a part of it may be applied" not in said:
+            assert not any(rows)
+
+
+def test_a_refused_first_write_makes_the_table_its_run_s_on_all_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = Cluster(servers=2)
+    cluster.session(1, "bsp")
+    client, seat = worker(cluster, bsp=True, window=100_000)
+
+    def rows_on(server: int, info: Any) -> np.ndarray:
+        partitions = np.arange(4000) // 500
+        return np.flatnonzero(client.routes(info).owners[partitions] == server)
+
+    wide = cluster.create(dim=4000, width=1024, partitions=8)
+    info = cluster.create(dim=4000, partitions=8)
+    far = table(client, wide, seat).push(rows_on(1, wide)[:200], 1)  # what the claim waits behind
+    refuse(monkeypatch, "_stage", np.random.default_rng(seed=0), 1.0)
+    refused = table(client, info, seat).push(rows_on(0, info)[:1], 1)
+    assert isinstance(error_of(refused.wait), MemoryLimit)
+    assert client.core.backlog
+    error_of(far.wait)
+    client.network.run(lambda: not seat.outstanding)
+    assert [core.state.hosted(info.id).owner for core in cluster.cores] == [SESSION, SESSION]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -39,12 +39,11 @@ def test_a_name_of_both_families_is_bound_by_its_ipv4_address(
         assert resolve("worker-1") == address
 
 
-def test_a_name_that_nobody_knows_is_an_error_of_the_setting() -> None:
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "x" * 70])
+def test_a_name_that_nobody_knows_is_an_error_of_the_setting(host: str) -> None:
     with pytest.raises(InvalidSetting) as error:
-        resolve("no-such-host.invalid")
-    assert str(error.value).startswith(
-        "setting bind.host='no-such-host.invalid': is no address of a host: "
-    )
+        resolve(host)
+    assert str(error.value).startswith(f"setting bind.host={host!r}: is no address of a host: ")
 
 
 @pytest.mark.parametrize(
@@ -110,12 +109,17 @@ def test_names_are_looked_for_as_libzmq_does(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_host_that_cannot_be_looked_for_is_no_unknown_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def asked(*_: object, **__: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
+    for error in (
+        OSError(errno.EMFILE, "Too many open files"),
+        socket.gaierror(socket.EAI_FAIL, "Too many open files"),
+    ):
 
-    monkeypatch.setattr(socket, "getaddrinfo", asked)
-    told = "its host could not be looked for: Too many open files"
-    assert why_unknown("worker-1", 1000.0) == told
+        def asked(*_: object, error: OSError = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(socket, "getaddrinfo", asked)
+        told = "its host could not be looked up: Too many open files"
+        assert why_unknown("worker-1", 1000.0) == told
 
 
 def test_a_name_service_that_cannot_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,5 +127,5 @@ def test_a_name_service_that_cannot_answer_is_asked_again(monkeypatch: pytest.Mo
     assert why_unknown("worker-1", 1000.0) == ""
     assert left == []
     names(monkeypatch, socket.EAI_AGAIN)
-    told = "its host is not known at the moment: as it says"
+    told = "its host could not be looked up: as it says"
     assert why_unknown("worker-1", 0.0) == told

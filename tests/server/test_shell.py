@@ -295,6 +295,21 @@ def test_it_starts_without_what_a_server_never_needs():
     assert out.stdout.strip() == "[]"
 
 
+def test_a_child_without_a_first_line_removes_nothing(tmp_path):
+    parent = str(os.getpid())
+    arguments = ["sparkps.server", parent, "9", str(tmp_path / "all")]
+    for name in arguments:
+        (tmp_path / name).mkdir()
+    process = subprocess.run(
+        [sys.executable, "-m", "sparkps.coordinator.child", *arguments],
+        stdin=subprocess.DEVNULL,
+        cwd=tmp_path,
+        timeout=SECONDS,
+    )
+    assert process.returncode == 0
+    assert len(list(tmp_path.iterdir())) == len(arguments)
+
+
 def test_a_process_without_a_first_line_ends_and_removes_what_was_made_for_it(tmp_path):
     own = runtime_directory()
     (tmp_path / "data").touch()  # no directory of ours is as full
