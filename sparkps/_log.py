@@ -9,6 +9,8 @@ import os
 import sys
 from typing import Final
 
+from sparkps._parent import MARK
+
 #: Lines of a dead process's log that go into the error that names it.
 TAIL_LINES: Final = 20
 _TAIL_BYTES: Final = 16_384
@@ -41,7 +43,9 @@ def to_file(path: str) -> None:
 
 
 def tail(path: str, lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a log, indented; a sentence if there is none."""
+    """Return the last lines of a log, indented, without those that were said to the parent; a
+    sentence if there is none.
+    """
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -49,5 +53,5 @@ def tail(path: str, lines: int = TAIL_LINES) -> str:
             text = file.read().decode("utf-8", "replace")
     except OSError as error:
         return f"  (no log: {error.strerror})"
-    last = text.splitlines()[-lines:]
+    last = [line for line in text.splitlines() if not line.startswith(MARK.decode())][-lines:]
     return "\n".join(f"  {line}" for line in last) or "  (the log is empty)"

@@ -145,8 +145,8 @@ class WrongType(PSError, TypeError):
 
 class TableNotFound(PSError, KeyError):
     sentence = (
-        "there is no table {table!r}; the tables here are {known}. Create it with "
-        "ps.table({table!r}, ...)"
+        "there is no table {table!r}; the tables here are {known}. A name alone finds a table; "
+        "with a property, as ps.table({table!r}, width=1), it makes one"
     )
 
 
@@ -323,10 +323,10 @@ class NotAdmitted(PSError, PermissionError):
 
 class KeyMissing(PSError, PermissionError):
     sentence = (
-        "the key of the application at {coordinator} is not on this host ({looked}). Start Spark "
-        "with the plugin (python -m sparkps conf prints how), or put the key into a file that only "
-        "you can read on every host and name it in spark.sparkps.key.file "
-        "(PSContext.connect(..., key_file=))"
+        "the key of the application at {coordinator} is not on this host ({looked}). Put it into a "
+        "file that only you can read, on every host, and name that in spark.sparkps.key.file "
+        "(PSContext.connect(..., key_file=)), or start Spark with the plugin, which hands it on "
+        "(python -m sparkps conf prints how)"
     )
 
 
@@ -343,7 +343,10 @@ class BrokenModel(PSError, ValueError):
 
 
 class LaunchFailed(PSError, RuntimeError):
-    sentence = "{what} did not start: {reason}. Its log {log} ends:\n{tail}"
+    sentence = (
+        "{what} did not start: {reason}. Its log {log} (kept if spark.sparkps.log.dir is set) "
+        "ends:\n{tail}"
+    )
 
 
 class ServersMissing(LaunchFailed, TimeoutError):

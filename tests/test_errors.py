@@ -39,7 +39,8 @@ SENTENCES = [
     ),
     (
         errors.TableNotFound(table="t", known="u, v"),
-        "there is no table 't'; the tables here are u, v. Create it with ps.table('t', ...)",
+        "there is no table 't'; the tables here are u, v. A name alone finds a table; with a "
+        "property, as ps.table('t', width=1), it makes one",
     ),
     (
         errors.NotEnoughSlots(asked=4, slots=1),

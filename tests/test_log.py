@@ -11,6 +11,12 @@ def test_a_tail_is_the_last_lines_indented(tmp_path):
     assert tail(str(log), lines=2) == "  line 98\n  line 99"
 
 
+def test_what_was_said_to_the_parent_is_not_in_it(tmp_path):
+    log = tmp_path / "x.log"
+    log.write_text("ERROR sparkps.server no port is free\nsparkps failed no port is free\n")
+    assert tail(str(log)) == "  ERROR sparkps.server no port is free"
+
+
 def test_a_huge_log_is_not_read_whole_and_odd_bytes_are_kept_readable(tmp_path):
     log = tmp_path / "x.log"
     log.write_bytes(b"x" * 10_000_000 + b"\n\xff end")

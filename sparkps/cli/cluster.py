@@ -21,6 +21,7 @@ from sparkps.config import PREFIX, Settings
 from sparkps.coordinator.launch import LocalLauncher
 from sparkps.errors import InvalidSetting
 from sparkps.net.endpoint import parse
+from sparkps.net.hosts import is_loopback, resolve
 from sparkps.wire.auth import Secret
 
 #: Seconds between two looks at the children.
@@ -37,6 +38,12 @@ def run(parsed: argparse.Namespace) -> int:
     if settings.security != "none":
         key_file = Path(parsed.key_file or settings.key_file or "sparkps.key").absolute()
         secret = _key(key_file)
+    elif not is_loopback(resolve(parsed.host)):
+        print(
+            f"warning: spark.sparkps.security is none: who reaches {parsed.host} can read and "
+            "write all tables, and run functions on this host",
+            file=sys.stderr,
+        )
     launcher = LocalLauncher(settings, settings.servers or 1, parsed.host, secret)
     over = threading.Event()
 

@@ -33,7 +33,7 @@ from sparkps._version import __version__
 from sparkps.config import java_home, spark_python
 from sparkps.errors import JarMissing, PSError
 from sparkps.net.directory import runtime_directory
-from sparkps.net.hosts import resolve
+from sparkps.net.hosts import is_loopback, resolve
 from sparkps.net.serve import Router
 from sparkps.net.sockets import new_context
 from sparkps.plugin import jar_path
@@ -43,6 +43,8 @@ from sparkps.spark.executors import is_local, settled_executors, slots_of
 #: Open files that a worker of a large cluster needs: sockets and their monitors per server.
 _FILES: Final = 1024
 _PATIENCE: Final = 60.0
+#: Seconds for a master to take a connection.
+_CONNECT: Final = 5.0
 _PACKAGES: Final = ("pyspark", "numpy", "pyarrow", "pyzmq", "msgspec", "cloudpickle")
 
 
@@ -163,12 +165,13 @@ def network() -> Iterator[Finding]:
         yield Finding("host", f"{name} has no address", advice, fatal=False)
         address = "127.0.0.1"
     else:
-        loop = address.startswith("127.") or address == "::1"
         advice = (
             "other hosts cannot reach that: set SPARK_LOCAL_IP or spark.driver.host for a cluster "
             "of several hosts"
         )
-        yield Finding("host", f"{name} is {address}", advice if loop else "", fatal=False)
+        yield Finding(
+            "host", f"{name} is {address}", advice if is_loopback(address) else "", fatal=False
+        )
     context = new_context()
     try:
         router = Router(
@@ -199,8 +202,32 @@ def limits() -> Iterator[Finding]:
         yield Finding("sockets", str(error), advice)
 
 
+def _unreachable(master: str) -> str:
+    """Why none of a standalone master's addresses answers; empty if one does, or for other masters.
+    Spark itself tries for a minute, and does not say it.
+    """
+    why = ""
+    if not master.startswith("spark://"):
+        return why
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
+        except ValueError:  # what is wrong with it is Spark's to say
+            return ""
+        except OSError as error:
+            why = f"{address}: {error.strerror or error}"
+        else:
+            return ""
+    return why
+
+
 def cluster(master: str | None) -> Iterator[Finding]:
     """One task per executor that imports sparkps, and says what it has."""
+    why = _unreachable(master or "")
+    if why:
+        yield Finding("master", f"{master} cannot be reached", f"{why}; does it run there?")
+        return
     builder = SparkSession.builder.appName("sparkps doctor")
     try:
         spark = configure(builder.master(master) if master else builder).getOrCreate()

@@ -300,7 +300,14 @@ class LogisticRegression(
         weight, validation = self._weight(), self.getValidationIndicatorCol()
         numbers = dict.fromkeys(name for name in (label, weight) if name)
         others = [name for name in (features, values, validation) if name]
-        _check_columns(dataset, [*numbers, *others])
+        _check_columns(
+            dataset,
+            featuresCol=features,
+            valuesCol=values,
+            labelCol=label,
+            weightCol=weight,
+            validationIndicatorCol=validation,
+        )
         if validation in numbers:
             reason = "this column holds the label or the weight"
             raise InvalidArgument(name="validationIndicatorCol", value=validation, reason=reason)
@@ -374,10 +381,10 @@ class LogisticRegressionModel(
     def coefficients(self) -> SparseVector:
         """The weights as a vector of ``numFeatures``."""
         if self.numFeatures is None:
-            raise InvalidArgument(
-                name="coefficients",
-                value=None,
-                reason="this model has int64 feature ids; use model.weights",
+            raise WrongType(
+                what="this model",
+                got="one of int64 feature ids, which fit no vector",
+                expected="model.weights",
             )
         return SparseVector(self.numFeatures, self.weights.keys, self.weights.values)
 
@@ -435,7 +442,7 @@ class LogisticRegressionModel(
     def _transform(self, dataset: DataFrame) -> DataFrame:
         self._check()
         features, values = self.getFeaturesCol(), self.getValuesCol()
-        _check_columns(dataset, [features, *([values] if values else [])])
+        _check_columns(dataset, featuresCol=features, valuesCol=values)
         margin = f"margin {uuid.uuid4().hex[:8]}"
         function = margin_function(
             self.weights.ship(dataset.sparkSession),
@@ -488,12 +495,12 @@ def _initial(model: Any) -> Initial:
     return Initial(SparseWeights(keys, weights[keys]), model.intercept, model.numFeatures)
 
 
-def _check_columns(dataset: DataFrame, names: list[str]) -> None:
-    for name in names:
-        if name not in dataset.columns:
-            raise InvalidArgument(
-                name="column", value=name, reason=no_column(name, dataset.columns)
-            )
+def _check_columns(dataset: DataFrame, **columns: str | None) -> None:
+    """Refuse the first Param that names a column which is not there; one may name none."""
+    for param, name in columns.items():
+        if name and name not in dataset.columns:
+            reason = no_column(name, dataset.columns)
+            raise InvalidArgument(name=param, value=name, reason=reason)
 
 
 __all__ = ["LogisticRegression", "LogisticRegressionModel"]

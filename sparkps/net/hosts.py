@@ -57,6 +57,17 @@ def resolve(host: str) -> str:
     return str(addresses[0][4][0])
 
 
+def is_loopback(address: str) -> bool:
+    """Whether other hosts cannot reach an address.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.1.1"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    return ipaddress.ip_address(address).is_loopback
+
+
 def why_unknown(host: str, seconds: float) -> str:
     """Why a host has no address that libzmq connects to (IPv6 only if it is written out); empty
     where it has one. libzmq would look once, and say nothing.

@@ -335,9 +335,10 @@ def _flat(lists: _Lists, name: str, what: str) -> Array:
     """The elements of all rows as a view of Arrow's memory; nulls among them are refused."""
     kind = lists.flat.type
     if not (types.is_integer(kind) or types.is_floating(kind)):
-        raise WrongType(
-            what=f"column {name!r}", got=f"array of {kind}", expected="array of numbers"
-        )
+        expected = "array of numbers"
+        if types.is_string(kind) or types.is_large_string(kind):
+            expected += " (pyspark.sql.functions.xxhash64 makes ids of text)"
+        raise WrongType(what=f"column {name!r}", got=f"array of {kind}", expected=expected)
     if lists.flat.null_count:
         missing = np.flatnonzero(lists.flat.is_null().to_numpy(zero_copy_only=False))
         _refuse_elements(name, what, missing, lists.indptr)

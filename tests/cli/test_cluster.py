@@ -80,6 +80,21 @@ def test_it_serves_until_it_is_told_to_end_and_leaves_nothing(
     assert sorted(path.name for path in cluster.directory.iterdir()) == ["key"]
 
 
+def test_without_security_it_warns_where_others_can_reach_it(tmp_path: Path) -> None:
+    for host, warns in (("0.0.0.0", True), ("127.0.0.1", False)):
+        command = [sys.executable, "-m", "sparkps", "cluster", "--servers", "1", "--host", host]
+        with subprocess.Popen(
+            [*command, "--conf", "spark.sparkps.security=none"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["key_file"] is None
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(timeout=PATIENCE)[1]
+        assert process.returncode == 0
+        assert ("run functions on this host" in told) is warns
+
+
 def test_another_key_is_refused(cluster: Cluster) -> None:
     client = cluster.client(Secret.new())
     with pytest.raises(CoordinatorLost, match="with another key"):

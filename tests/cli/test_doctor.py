@@ -48,6 +48,12 @@ def test_a_missing_java_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert findings(doctor.java)["Java"].advice == "install a JDK (17 or newer), or set JAVA_HOME"
 
 
+def test_a_master_that_does_not_run_is_told_at_once() -> None:
+    (finding,) = doctor.cluster("spark://127.0.0.1:1,[::1]:1")
+    assert finding.found == "spark://127.0.0.1:1,[::1]:1 cannot be reached"
+    assert finding.advice.startswith("[::1]:1: ")
+
+
 def test_what_must_be_mended_is_counted_and_is_the_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,9 +104,9 @@ def test_no_key_is_an_error_that_says_where_it_was_looked_for(
         found()
     assert str(error.value) == (
         "the key of the application at tcp://10.0.0.1:7000 is not on this host (this is no Spark "
-        "task, and key.file is not set). Start Spark with the plugin (python -m sparkps conf "
-        "prints how), or put the key into a file that only you can read on every host and name it "
-        "in spark.sparkps.key.file (PSContext.connect(..., key_file=))"
+        "task, and key.file is not set). Put it into a file that only you can read, on every "
+        "host, and name that in spark.sparkps.key.file (PSContext.connect(..., key_file=)), or "
+        "start Spark with the plugin, which hands it on (python -m sparkps conf prints how)"
     )
 
 

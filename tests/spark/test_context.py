@@ -108,7 +108,7 @@ def test_b36_an_absent_key_reads_as_its_first_value_and_an_absent_table_is_an_er
 ) -> None:
     assert make_table(init=0.5).pull([3, 2**50]).tolist() == [0.5, 0.5]
     assert make_table(dim=4, width=2).pull([3]).tolist() == [[0.0, 0.0]]
-    with pytest.raises(TableNotFound, match=r"no table 'weights'.*ps.table\('weights', \.\.\.\)"):
+    with pytest.raises(TableNotFound, match=r"no table 'weights'.*ps.table\('weights', width=1\)"):
         ps.table("weights")
 
 
