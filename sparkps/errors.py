@@ -344,7 +344,7 @@ class BrokenModel(PSError, ValueError):
 
 class LaunchFailed(PSError, RuntimeError):
     sentence = (
-        "{what} did not start: {reason}. Its log {log} (kept if spark.sparkps.log.dir is set) "
+        "{what} did not start: {reason}. Its log {log} (kept only with spark.sparkps.log.dir) "
         "ends:\n{tail}"
     )
 

@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace) -> int:
         secret = _key(key_file)
     elif not is_loopback(resolve(parsed.host)):
         print(
-            f"warning: spark.sparkps.security is none: who reaches {parsed.host} can read and "
+            "warning: spark.sparkps.security is none: whoever reaches these ports can read and "
             "write all tables, and run functions on this host",
             file=sys.stderr,
         )

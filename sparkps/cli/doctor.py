@@ -211,10 +211,10 @@ def _unreachable(master: str) -> str:
         return why
     for address in master.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
+        if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            return ""  # what is wrong with it is Spark's to say
         try:
             socket.create_connection((host.strip("[]"), int(port)), _CONNECT).close()
-        except ValueError:  # what is wrong with it is Spark's to say
-            return ""
         except OSError as error:
             why = f"{address}: {error.strerror or error}"
         else:

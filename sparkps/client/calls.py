@@ -38,12 +38,25 @@ class Request:
         Its rows in the call's grouped order.
     number : int
         Its place in the order of this client's requests, whatever is sent again.
+    resent : bool
+        Whether it was sent more than once, so that an answer may have been lost.
     plain : callable or None
         Gives the buffers that name the same rows by their keys, for when the server does not know
         ``ref``.
     """
 
-    __slots__ = ("begin", "buffers", "call", "cost", "end", "message", "number", "plain", "server")
+    __slots__ = (
+        "begin",
+        "buffers",
+        "call",
+        "cost",
+        "end",
+        "message",
+        "number",
+        "plain",
+        "resent",
+        "server",
+    )
 
     def __init__(
         self,
@@ -59,7 +72,7 @@ class Request:
         self.call, self.server, self.buffers = call, server, buffers
         self.message: Any = message
         self.cost, self.begin, self.end, self.plain = cost, begin, end, plain
-        self.number = 0
+        self.number, self.resent = 0, False
 
 
 class Call:

@@ -186,6 +186,7 @@ class ClientCore:
                 if isinstance(refusal, NotAdmitted) and lane.failures < TICKETS:
                     return self.lost(server, str(refusal), now)
                 return self._shut(lane, refusal, effects)
+            self._pump(lane, effects)
             return effects
         call = request.call
         try:
@@ -280,6 +281,8 @@ class ClientCore:
                 )
                 lane.progress = now
                 self._fail(lane, error, reads_only=True)
+                if lane.up:
+                    self._pump(lane, effects)  # what is in flight may have been reads alone
         return effects
 
     def deadline(self) -> float | None:
@@ -356,6 +359,7 @@ class ClientCore:
         for request in sorted(requests, key=_number):
             self._take_off(lane, request)
             request.call.restart(request)
+            request.resent = True
             self._send(lane, request, effects)
 
     def _pump(self, lane: Lane, effects: list[Effect]) -> None:
@@ -484,7 +488,7 @@ class ClientCore:
             call.fail(error)
             if call.applied:
                 error.because("a part of it was applied")
-            elif call.write and self._under_way(call):
+            elif call.write and (self._under_way(call) or (slices is None and request.resent)):
                 error.because("a part of it may be applied")
 
     def _withdraw(self, call: Call) -> None:
@@ -492,8 +496,10 @@ class ClientCore:
         refused by itself, and what is in flight sent again each time.
 
         Another attempt may send these parts before it is refused: then they are new, or are taken
-        for duplicates. But the refused part is refused there too, since the ledger remembers it,
-        and the call fails in any case. The claims of a bsp run hold for its later writes, and stay.
+        for duplicates. But refused slices are refused there too, since the ledger remembers them,
+        and the call fails in any case. (A message that is refused as a whole means that the session
+        or its table is another's, which a step cannot go on with.) The claims of a bsp run hold for
+        its later writes, and stay.
         """
         for lane in self.lanes.values():
             unsent = [r for r in lane.queue if r.call is call and not _is_claim(r)]

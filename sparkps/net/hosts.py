@@ -86,9 +86,10 @@ def why_unknown(host: str, seconds: float) -> str:
         except UnicodeError:
             return _NO_HOST
         except OSError as error:
-            if error.errno in _NO_ADDRESS and isinstance(error, socket.gaierror):
+            told = error.errno if isinstance(error, socket.gaierror) else None
+            if told in _NO_ADDRESS:
                 return _NO_HOST
-            if error.errno != socket.EAI_AGAIN or time.monotonic() >= deadline:
+            if told != socket.EAI_AGAIN or time.monotonic() >= deadline:
                 return f"its host could not be looked up: {error.strerror}"
         pause.wait(_ASK_AGAIN)
 

@@ -77,7 +77,9 @@ class Play:
         self.do(self.core.submit([Request(call, 0, message, buffers, cost, 0, 2)], self.now))
         return call
 
-    def push(self, partitions: tuple[int, ...] = (0,), ref: bytes = b"") -> WriteCall:
+    def push(
+        self, partitions: tuple[int, ...] = (0,), ref: bytes = b"", *, claims: bool = False
+    ) -> WriteCall:
         chain = self.seat.chain(1, 4)
         call = WriteCall(self.seat, chain, "t")
         slices = np.array([(p, 0, 1, -1, -1, -1) for p in partitions], np.int64)
@@ -89,7 +91,11 @@ class Play:
         request = Request(call, 0, message, buffers, 1, 0, n)
         if ref:
             request.plain = lambda: [request.buffers[0], keys, values]
-        self.do(self.core.submit([request], self.now))
+        requests = [request]
+        if claims:
+            nothing = [slices[:0], keys[:0], values[:0]]
+            requests.append(Request(call, 0, Push(0, 1, 5, 0, 1, 3, 1, seq, PLAIN), nothing, 0))
+        self.do(self.core.submit(requests, self.now))
         return call
 
     def push_in_parts(self, *partitions: int) -> WriteCall:
@@ -319,6 +325,56 @@ def test_an_error_says_what_became_of_the_other_parts(play: Play) -> None:
     assert told(answered=0, sent=1) == ")"
     assert told(answered=0, sent=2) == "; a part of it may be applied)"
     assert told(answered=1, sent=4) == "; a part of it was applied)"
+
+
+def test_a_part_that_is_asked_again_may_be_applied(play: Play) -> None:
+    code, fields = MemoryLimit(server=0, table="t", needed=1, used=2, limit=3).to_wire()
+    call = play.push_in_parts(0, 1)
+    one, two = play.ids
+    play.ack(one, NOT_MINE)
+    play.ack(two, REFUSED, code=code, fields=fields)
+    with pytest.raises(MemoryLimit, match="a part of it may be applied"):
+        call.result()
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_claim_is_no_part_of_a_write(play: Play, taken: bool) -> None:
+    code, fields = MemoryLimit(server=0, table="t", needed=1, used=2, limit=3).to_wire()
+    call = play.push((0,), claims=True)
+    write, claim = play.ids
+    if taken:
+        play.ack(claim)
+    play.ack(write, REFUSED, code=code, fields=fields)
+    with pytest.raises(MemoryLimit, match=r"in a write of table 't'\)"):
+        call.result()
+
+
+def test_a_write_that_was_sent_twice_may_be_applied_when_it_is_refused_as_a_whole(
+    play: Play,
+) -> None:
+    call = play.push()
+    play.do(play.core.lost(0, "cut", play.now))
+    play.wait(0.1)
+    play.reply(Refused(play.ids[-1], *TableBusy(table="t", session="5").to_wire()))
+    with pytest.raises(TableBusy, match="a part of it may be applied"):
+        call.result()
+
+
+def test_writes_that_wait_behind_a_read_go_on_when_it_has_timed_out() -> None:
+    play = Play(window=10)
+    read, write = play.pull(cost=10), play.push()
+    (number,) = play.ids
+    play.wait(11)
+    with pytest.raises(RequestTimeout):
+        read.result()
+    play.reply(Rows(number), rows(1, 2))
+    play.ack(*play.ids)
+    assert not play.core.backlog
+    assert not play.seat.outstanding
+    assert isinstance(write.error, RequestTimeout)
+    later = play.pull(cost=10)
+    play.reply(Rows(*play.ids), rows(1, 2))
+    assert later.result().tolist() == [2, 1]
 
 
 def test_what_came_too_early_is_given_up_with_a_refused_slice(play: Play) -> None:
