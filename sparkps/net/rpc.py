@@ -26,7 +26,7 @@ import zmq
 
 from sparkps.net.curve import Curve
 from sparkps.net.endpoint import Endpoint, parse
-from sparkps.net.sockets import Context, Event, Frames, Monitor, Socket
+from sparkps.net.sockets import Context, Event, Frames, Monitor, Socket, widen
 from sparkps.net.wakeup import Wakeup
 from sparkps.wire.effects import Buffer
 
@@ -130,6 +130,8 @@ class Connection:
             event = self._monitor.next()
             if event is None:
                 return False
+            if event.kind == zmq.EVENT_CONNECTED:
+                widen(event.value)
             self.lost = reason_of(event)
         return True
 

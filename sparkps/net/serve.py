@@ -36,7 +36,7 @@ import zmq
 from sparkps.errors import InvalidSetting, PortsTaken
 from sparkps.net.curve import Curve
 from sparkps.net.endpoint import Endpoint, parse
-from sparkps.net.sockets import Context, Frames, Monitor, bound_endpoint
+from sparkps.net.sockets import Context, Frames, Monitor, bound_endpoint, widen
 from sparkps.net.strangers import Strangers
 from sparkps.wire.effects import Buffer
 
@@ -292,6 +292,7 @@ class Router:
     def _read_events(self) -> None:
         while (event := self._monitor.next()) is not None:
             if event.kind == zmq.EVENT_ACCEPTED:
+                widen(event.value)
                 self._open[event.value] = self._strangers.accepted(event.value)
             elif event.kind == zmq.EVENT_DISCONNECTED:
                 self._open.pop(event.value, None)

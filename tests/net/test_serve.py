@@ -27,6 +27,23 @@ def wait_gone(router: Router) -> list[bytes]:
     return gone
 
 
+def held(connection: socket.socket) -> int:
+    return connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+
+def widened() -> int:
+    """How many local sockets of this process hold more than usual."""
+    with socket.socket(socket.AF_UNIX) as new:
+        usual = held(new)
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # no socket
+            connection = socket.socket(fileno=int(number))
+            found += connection.family == socket.AF_UNIX and held(connection) > usual
+            connection.detach()
+    return found
+
+
 def test_a_message_comes_with_its_peer_and_the_answer_finds_it(
     context: Context, address: str
 ) -> None:
@@ -43,6 +60,21 @@ def test_a_message_comes_with_its_peer_and_the_answer_finds_it(
     for number, end in enumerate(ends):
         assert end.receive(LONG * 1000) == [b"to", bytes([number])]
         end.close()
+    router.close()
+
+
+def test_both_ends_of_a_local_connection_hold_large_messages(
+    context: Context, address: str
+) -> None:
+    before = widened()
+    router = Router(context, [address])
+    end = Connection(context, router.endpoints[0])
+    end.send([b"question"])
+    router.send(take(router)[0], [b"answer"])
+    assert end.receive(LONG * 1000) == [b"answer"]
+    assert end.receive() is None  # which looks for events
+    assert widened() - before == (2 if address.startswith("ipc") else 0)
+    end.close()
     router.close()
 
 
